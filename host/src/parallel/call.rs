@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::peer::Plan;
 use crate::tensor::DType;
 
 /// How elements of all ranks are combined.
@@ -60,9 +61,16 @@ pub(super) struct Call {
     pub kind: Kind,
     pub dtype: DType,
     pub count: usize,
+    /// The plan that the program asks for, if it does.
+    pub plan: Option<Plan>,
 }
 
 impl Call {
+    /// A call by the usual plan.
+    pub const fn new(kind: Kind, dtype: DType, count: usize) -> Self {
+        Call { kind, dtype, count, plan: None }
+    }
+
     /// A number that ranks compare on the device. Other calls most likely have others.
     pub fn number(&self) -> u32 {
         let mut number = 0x811c_9dc5_u32;
@@ -79,7 +87,7 @@ impl Call {
 
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Call { kind, dtype, count } = self;
+        let Call { kind, dtype, count, plan } = self;
         match kind {
             Kind::AllReduce(reduction) => write!(f, "all_reduce({reduction:?}, {count} x {dtype})"),
             Kind::ReduceScatter(reduction) => {
@@ -91,6 +99,7 @@ impl fmt::Display for Call {
             Kind::Send { from, to } => write!(f, "send({count} x {dtype} from rank {from} to rank {to})"),
             Kind::Barrier => f.write_str("barrier"),
             Kind::Split => f.write_str("split"),
-        }
+        }?;
+        plan.map_or(Ok(()), |Plan { algorithm, blocks }| write!(f, " by {algorithm:?} in {blocks} blocks"))
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn call(
         Kind::Send { from, .. } => is_other_rank(operation, "from", from, rank, ranks)?,
         _ => {}
     }
-    let Some(read) = input.or(output) else { return Ok(Call { kind, dtype: DType::U8, count: 0 }) };
+    let Some(read) = input.or(output) else { return Ok(Call::new(kind, DType::U8, 0)) };
     if let Kind::AllReduce(reduction) | Kind::ReduceScatter(reduction) = kind {
         combines(operation, read.dtype, reduction)?;
     }
@@ -42,7 +42,7 @@ pub(super) fn call(
     if let (Some(input), Some(output)) = (input, output) {
         fits(operation, input, output, result)?;
     }
-    Ok(Call { kind, dtype: read.dtype, count })
+    Ok(Call::new(kind, read.dtype, count))
 }
 
 /// A plan that was asked for, if it can do the call.

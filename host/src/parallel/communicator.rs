@@ -8,7 +8,7 @@ use super::check;
 use super::operand::{Input, Operand, Output};
 use super::peer::{Algorithm, Order, Plan, Shared};
 use crate::device::Device;
-use crate::error::{ParallelError, Result};
+use crate::error::{Error, ParallelError, Result};
 use crate::stream::Stream;
 use crate::tensor::DType;
 
@@ -191,11 +191,12 @@ impl Communicator {
     #[track_caller]
     pub fn split(&mut self, color: Option<u32>, key: i64) -> Result<Option<Communicator>> {
         self.check()?;
-        let call = Call { kind: Kind::Split, dtype: DType::U8, count: 0 };
+        let call = Call::new(Kind::Split, DType::U8, 0);
         self.enter(call)?;
         let answer = self.shared.ledger.split(self.rank, color, key, self.shared.options.timeout)?;
         let Some(answer) = answer else { return Ok(None) };
-        let child = self.shared.child(&answer)?;
+        // The others wait for it in the new group.
+        let child = self.shared.child(&answer).inspect_err(|error| self.fail(error))?;
         let rank = answer.members.iter().position(|&rank| rank == self.rank).unwrap_or(0);
         Ok(Some(Communicator::new(child, rank as u32)))
     }
@@ -219,13 +220,13 @@ impl Communicator {
 
     /// How an all-reduce of `count` elements is done.
     pub fn explain(&self, count: usize, dtype: DType) -> Plan {
-        let call = Call { kind: Kind::AllReduce(Reduction::Sum), dtype, count };
+        let call = Call::new(Kind::AllReduce(Reduction::Sum), dtype, count);
         Plan::of(&call, self.ranks(), self.shared.room)
     }
 
     /// Every way in which an all-reduce of `count` elements can be done.
     pub fn candidates(&self, count: usize, dtype: DType) -> Vec<Plan> {
-        let call = Call { kind: Kind::AllReduce(Reduction::Sum), dtype, count };
+        let call = Call::new(Kind::AllReduce(Reduction::Sum), dtype, count);
         Plan::candidates(&call, self.ranks(), self.shared.room)
     }
 
@@ -257,7 +258,8 @@ impl Communicator {
         input: Option<Operand<'_>>,
         output: Option<Operand<'_>>,
     ) -> Result<()> {
-        let call = check::call(kind, self.rank, self.ranks(), input.as_ref(), output.as_ref())?;
+        let checked = check::call(kind, self.rank, self.ranks(), input.as_ref(), output.as_ref())?;
+        let call = Call { plan, ..checked };
         stream.same_device("the communicator", self.device())?;
         for (what, operand) in [("the input", &input), ("the output", &output)] {
             if let Some(operand) = operand {
@@ -270,19 +272,22 @@ impl Communicator {
             None => usual,
         };
         self.check()?;
+        let capture = stream.capture()?;
         let sequence = self.enter(call)?;
-        if let Some(capture) = stream.capture()? {
+        if let Some(capture) = capture {
             capture.keep_alive(self.shared.clone());
         }
         if usual.algorithm == Algorithm::Local {
             return local(stream, input, output);
         }
-        let queued = self.shared.launch(self.rank, stream, plan, &Order { call, sequence, input, output });
-        if let Err(error) = &queued {
-            // The others may already wait for it.
-            self.shared.fail(format!("rank {}: {error}", self.rank));
-        }
-        queued
+        let order = Order { call, sequence, input, output };
+        // The others may already wait for it.
+        self.shared.launch(self.rank, stream, plan, &order).inspect_err(|error| self.fail(error))
+    }
+
+    /// The group has failed by this rank's error.
+    fn fail(&self, error: &Error) {
+        self.shared.fail(format!("rank {}: {error}", self.rank));
     }
 }
 

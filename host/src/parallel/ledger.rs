@@ -264,10 +264,11 @@ impl State {
 mod tests {
     use super::*;
     use crate::parallel::call::Reduction;
+    use crate::parallel::{Algorithm, Plan};
     use crate::tensor::DType;
 
     fn sum(count: usize) -> Call {
-        Call { kind: Kind::AllReduce(Reduction::Sum), dtype: DType::F32, count }
+        Call::new(Kind::AllReduce(Reduction::Sum), DType::F32, count)
     }
 
     #[test]
@@ -281,10 +282,22 @@ mod tests {
         assert!(matches!(ledger.enter(0, sum(3)).unwrap_err(), ParallelError::Aborted { rank: 0, .. }));
     }
 
+    /// Ranks with different plans would wait for each other.
+    #[test]
+    fn plans_are_compared() {
+        let by = |blocks| Call { plan: Some(Plan { algorithm: Algorithm::Owners, blocks }), ..sum(1) };
+        let ledger = Ledger::new(2);
+        ledger.enter(0, by(16)).unwrap();
+        let error = ledger.enter(1, by(8)).unwrap_err();
+        assert!(matches!(error, ParallelError::Mismatch { .. }), "{error}");
+        assert!(error.to_string().contains("by Owners in 8 blocks"), "{error}");
+        assert_ne!(by(16).number(), by(8).number());
+    }
+
     #[test]
     fn pairs_count_by_themselves() {
         let ledger = Ledger::new(3);
-        let send = |from, to, count| Call { kind: Kind::Send { from, to }, dtype: DType::F32, count };
+        let send = |from, to, count| Call::new(Kind::Send { from, to }, DType::F32, count);
         assert_eq!(ledger.enter(0, send(0, 1, 5)).unwrap(), 0);
         assert_eq!(ledger.enter(2, send(2, 0, 6)).unwrap(), 0);
         assert_eq!(ledger.enter(0, sum(1)).unwrap(), 0);

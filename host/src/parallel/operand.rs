@@ -43,7 +43,7 @@ impl<'a> Operand<'a> {
         self.count * self.dtype.size()
     }
 
-    /// As bytes, from an offset in bytes.
+    /// Where it begins.
     pub(super) fn address(&self) -> u64 {
         self.within.address().raw()
     }

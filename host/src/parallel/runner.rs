@@ -37,6 +37,8 @@ pub struct GradientBuckets {
     buckets: Vec<Bucket>,
     /// The bucket of each gradient, and its elements there.
     places: Vec<(usize, Range<usize>)>,
+    /// Which gradients are ready in this step.
+    is_ready: Vec<bool>,
     /// Sums are queued here.
     stream: Stream,
     reduction: Reduction,
@@ -92,7 +94,8 @@ impl GradientBuckets {
         let buckets = sizes.into_iter().map(bucket).collect::<Result<_>>()?;
         // Above the step's kernels: they leave room as their blocks end.
         let stream = stream.device().pooled_stream_with_priority(1)?;
-        Ok(GradientBuckets { buckets, places, stream, reduction: config.reduction, next: 0 })
+        let is_ready = vec![false; lengths.len()];
+        Ok(GradientBuckets { buckets, places, is_ready, stream, reduction: config.reduction, next: 0 })
     }
 
     /// Buckets.
@@ -127,17 +130,17 @@ impl GradientBuckets {
     /// buckets that are complete now.
     ///
     /// # Errors
-    /// [`Error::Range`], [`Error::InvalidArgument`] for a gradient of a bucket that was complete before, or
-    /// as [`Communicator::all_reduce`].
+    /// [`Error::Range`], [`Error::InvalidArgument`] for a gradient that was ready before in this step, or as
+    ///  [`Communicator::all_reduce`].
     #[track_caller]
     pub fn ready(&mut self, rank: &mut Communicator, index: usize) -> Result<()> {
         let (number, _) = self.place(index)?;
         let bucket = &mut self.buckets[number];
-        if bucket.ready == bucket.gradients {
+        if std::mem::replace(&mut self.is_ready[index], true) {
             return Err(Error::InvalidArgument {
                 operation: "GradientBuckets::ready",
                 argument: "index",
-                got: format!("{index}, whose bucket is complete"),
+                got: format!("{index}, which was ready before"),
                 wanted: "each gradient once a step".to_owned(),
                 hint: "call `finish` at the end of each step",
             });
@@ -161,6 +164,7 @@ impl GradientBuckets {
         let ready = self.buckets.iter().map(|bucket| bucket.ready).sum();
         same_length("GradientBuckets::finish", "the ready ones", self.places.len(), ready)?;
         self.buckets.iter_mut().for_each(|bucket| bucket.ready = 0);
+        self.is_ready.fill(false);
         self.next = 0;
         Ok(())
     }
@@ -171,21 +175,32 @@ impl GradientBuckets {
 /// works on fewer.
 ///
 /// # Errors
-/// The error of the first item that failed; no later item is begun then.
+/// The error of the first item that failed; no later item is begun then. [`Error::InvalidArgument`] for no
+/// device.
 ///
 /// # Panics
-/// When `work` panics, with its panic.
+/// When `work` panics, with its panic; no later item is begun then either.
 pub fn map<T: Sync, R: Send>(
     devices: &[Device],
     items: &[T],
     work: impl Fn(&Stream, &T) -> Result<R> + Sync,
 ) -> Result<Vec<R>> {
+    if devices.is_empty() && !items.is_empty() {
+        return Err(Error::InvalidArgument {
+            operation: "map",
+            argument: "devices",
+            got: "none".to_owned(),
+            wanted: "at least one".to_owned(),
+            hint: "`Device::open(0)` opens the first device",
+        });
+    }
     let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(items.len())));
     let serve = |device: &Device| -> Result<()> {
         let stream = device.stream()?;
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(item) = items.get(number) else { return Ok(()) };
+            let _end = EndInPanic { next: &next, end: items.len() };
             let result = stream
                 .scope(|_| work(&stream, item))
                 .inspect_err(|_| next.store(items.len(), Ordering::Relaxed))?;
@@ -202,6 +217,20 @@ pub fn map<T: Sync, R: Send>(
     let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
     results.sort_by_key(|&(number, _)| number);
     Ok(results.into_iter().map(|(_, result)| result).collect())
+}
+
+/// Dropped in a panic, it leaves no item to others.
+struct EndInPanic<'a> {
+    next: &'a AtomicUsize,
+    end: usize,
+}
+
+impl Drop for EndInPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.next.store(self.end, Ordering::Relaxed);
+        }
+    }
 }
 
 #[cfg(test)]

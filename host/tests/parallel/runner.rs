@@ -57,6 +57,9 @@ fn wrong_uses_of_buckets() -> Result<()> {
         let error = buckets.ready(&mut rank, 2).expect_err("no such gradient");
         assert!(matches!(error, Error::Range { start: 2, len: 2, .. }), "{error}");
         buckets.ready(&mut rank, 1)?;
+        // The other one of its bucket is not ready by that.
+        let error = buckets.ready(&mut rank, 1).expect_err("twice");
+        assert!(error.to_string().contains("got 1, which was ready before"), "{error}");
         let error = buckets.finish().expect_err("one is missing");
         assert!(matches!(error, Error::Length { expected: 2, got: 1, .. }), "{error}");
         buckets.ready(&mut rank, 0)?;
@@ -99,6 +102,10 @@ fn maps_keep_their_order() -> Result<()> {
     assert!(results.iter().map(|&(_, item)| item).eq(items.iter().copied()));
     let slow = results.iter().filter(|(device, _)| *device == 0).count();
     assert!((1..items.len() / 2).contains(&slow), "{slow} items on the slow device");
+    let none = map(&[], &items, |_, &item| Ok(item)).expect_err("no device");
+    assert!(none.to_string().contains("at least one"), "{none}");
+    let nothing: Vec<i32> = map(&[], &[], |_, &item| Ok(item))?;
+    assert!(nothing.is_empty());
     let failed = map(&devices, &items, |stream, &item| {
         DeviceBuffer::<f32>::zeroed(stream, 4)?.slice(..item as usize)?.to_vec(stream)
     });

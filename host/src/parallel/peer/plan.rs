@@ -129,7 +129,7 @@ mod tests {
                     Kind::Broadcast { root: 0 },
                     Kind::Barrier,
                 ] {
-                    let call = Call { kind, dtype: DType::F32, count };
+                    let call = Call::new(kind, DType::F32, count);
                     for plan in
                         Plan::candidates(&call, ranks, 132).into_iter().chain([Plan::of(&call, ranks, 132)])
                     {
