@@ -347,6 +347,7 @@ fn wrong_sides_are_refused() -> Outcome {
     let cases = [
         ("the input", MultiHead::new(&flat, of(&qkv), of(&out), 2, 2)),
         ("the heads", MultiHead::new(&x, of(&qkv), of(&out), 3, 2)),
+        ("the weight of queries, keys and values", MultiHead::new(&x, of(&qkv), of(&out), usize::MAX, 1)),
         ("the weight of queries, keys and values", MultiHead::new(&x, of(&out), of(&out), 2, 2)),
         ("the weight of the output", MultiHead::new(&x, of(&qkv), of(&qkv), 2, 2)),
         (

@@ -18,8 +18,8 @@ use super::tensor::Options;
 
 pub use backward::{MultiHeadBackward, MultiHeadGradients, ProjectionGradients};
 
-/// `x weight^T + bias`, as `torch.nn.Linear` has it: a weight `[outputs, inputs]`, and a number for each
-/// output.
+/// `x weight^T + bias`, as `torch.nn.Linear` has it: a weight `[outputs, inputs]` of any strides, and a
+/// number for each output, which is copied if it is not contiguous.
 #[derive(Debug, Clone, Copy)]
 pub struct Projection<'a> {
     /// `[outputs, inputs]`.
@@ -250,7 +250,12 @@ impl<'a> MultiHead<'a> {
             let wanted = "a positive multiple of the heads of keys".to_owned();
             return Err(invalid("the heads", format!("{heads} on {kv_heads}"), wanted, hint));
         }
-        let all = heads + 2 * kv_heads;
+        if batch.checked_mul(rows).is_none() {
+            let hint = "split the batch and call once for each part";
+            return Err(misfit("the input", self.input, "fewer than 2^64 tokens".to_owned(), hint));
+        }
+        // No weight has as many rows as do not fit.
+        let all = heads.saturating_add(kv_heads.saturating_mul(2));
         let hint = "a weight is [outputs, inputs], as that of `torch.nn.Linear`";
         let size = match *self.qkv.weight.shape().sides() {
             [outputs, of] if of == inputs && outputs > 0 && outputs.is_multiple_of(all) => outputs / all,
