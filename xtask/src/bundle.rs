@@ -346,7 +346,7 @@ mod tests {
         let script = empty_bundle(folder.path());
         let program = |name: &str, body: &str| add_program(folder.path(), name, body);
         let run = |names: &str, limit: &str| {
-            process::quietly(run_script(&script).args(["test", names]).env("IRONWARP_TIMEOUT", limit))
+            process::quietly(run_script(&script).args(["test", names]).env("IRONWARP_LIMIT", limit))
         };
         program("good", PASSES);
         let (ok, text) = run("", "20");

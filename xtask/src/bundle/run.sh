@@ -10,7 +10,7 @@ absolute() {
 
 results=$(absolute "${IRONWARP_RESULTS:-$here/results}")
 # Seconds that one test program may take; under a sanitizer everything is slower.
-limit=${IRONWARP_TIMEOUT:-1800}
+limit=${IRONWARP_LIMIT:-1800}
 export IRONWARP_DRIVER="${IRONWARP_DRIVER:-nvidia}"
 IRONWARP_PTX_DIR=$(absolute "${IRONWARP_PTX_DIR:-$here/ptx}")
 export IRONWARP_PTX_DIR
@@ -27,7 +27,7 @@ usage: run test [NAME] [TEST]          test programs whose name contains NAME; o
                                        initcheck and synccheck: a table of what they and Ironwarp's checker find
        run demo [ARGUMENTS]            the search example
 
-environment: IRONWARP_DRIVER=nvidia|soft   IRONWARP_RESULTS=DIR   IRONWARP_TIMEOUT=SECONDS
+environment: IRONWARP_DRIVER=nvidia|soft   IRONWARP_RESULTS=DIR   IRONWARP_LIMIT=SECONDS
              COMPUTE_SANITIZER=PROGRAM     IRONWARP_SANITIZE_ARGS=ARGUMENTS for the test programs
              IRONWARP_SANITIZE_TOOLS=TOOLS some of memcheck synccheck racecheck
 EOF
