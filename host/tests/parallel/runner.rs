@@ -59,7 +59,7 @@ fn wrong_uses_of_buckets() -> Result<()> {
         buckets.ready(&mut rank, 1)?;
         // The other one of its bucket is not ready by that.
         let error = buckets.ready(&mut rank, 1).expect_err("twice");
-        assert!(error.to_string().contains("got 1, which was ready before"), "{error}");
+        assert!(error.to_string().contains("index is 1, which was ready before"), "{error}");
         let error = buckets.finish().expect_err("one is missing");
         assert!(matches!(error, Error::Length { expected: 2, got: 1, .. }), "{error}");
         buckets.ready(&mut rank, 0)?;
