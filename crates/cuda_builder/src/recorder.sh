@@ -1,6 +1,6 @@
 #!/bin/sh
-# Cargo calls it as `recorder rustc ARGS...`. The compilation that is to leave assembly is written down for the
-# builder, which does it itself, without cargo's lock on the build folder; cargo learns which files it reads.
+# Cargo calls it as `recorder rustc ARGS...`. It writes down the compilation that is to leave assembly.
+# The builder does that one itself, without cargo's lock on the build folder. Cargo learns which files it reads.
 recorded=false
 for argument; do
     case $argument in --emit=asm=*) recorded=true ;; esac

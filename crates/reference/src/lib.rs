@@ -10,6 +10,8 @@ mod basic;
 pub mod collective;
 pub mod conv;
 pub mod cosine;
+#[cfg(test)]
+mod differences;
 pub mod elementwise;
 mod gemm;
 pub mod index;

@@ -213,24 +213,8 @@ pub fn cosine_embedding(a: &[f64], b: &[f64], alike: bool, margin: f64) -> Cosin
 #[cfg(test)]
 mod tests {
     use super::{Pairwise, cosine_embedding, linear_cross_entropy};
+    use crate::differences::{near, slopes};
     use crate::row::CrossEntropy;
-
-    const STEP: f64 = 1e-5;
-
-    /// The slope of `f` at `x` along each axis, by finite differences.
-    fn slopes(x: &[f64], f: impl Fn(&[f64]) -> f64) -> Vec<f64> {
-        let moved = |i: usize, by: f64| {
-            let mut moved = x.to_vec();
-            moved[i] += by;
-            f(&moved)
-        };
-        (0..x.len()).map(|i| (moved(i, STEP) - moved(i, -STEP)) / (2.0 * STEP)).collect()
-    }
-
-    fn near(got: &[f64], want: &[f64]) {
-        assert_eq!(got.len(), want.len());
-        assert!(got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-8), "{got:?} is not {want:?}");
-    }
 
     const X: [f64; 6] = [0.3, -1.2, 2.0, 0.7, -0.4, 0.1];
     const WEIGHT: [f64; 8] = [1.5, -0.5, 0.25, 2.0, 1.0, -0.75, 0.5, 0.125];

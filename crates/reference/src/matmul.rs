@@ -1,7 +1,7 @@
 //! Oracle of matrix products with strides, batches and epilogues.
 
-use crate::elementwise::{erfc, gelu, sigmoid};
-use crate::{Accumulated, Exact, exact};
+use crate::elementwise::{gelu, sigmoid};
+use crate::{Accumulated, Exact, activation, exact};
 use rayon::prelude::*;
 
 /// A batch of matrices in a slice: element `[z][r][c]` lies at `z * matrix + r * row + c * column`.
@@ -188,22 +188,15 @@ pub(crate) fn activate(activation: Activation, (value, scale): (f64, f64)) -> (f
 pub fn slope(activation: Activation, x: f64) -> f64 {
     // Beyond it each of them is 0 or 1, and infinity times 0 would be no number.
     let x = x.clamp(-700.0, 700.0);
-    match activation {
-        Activation::Identity | Activation::SwiGlu => 1.0,
-        Activation::Relu => f64::from(u8::from(x > 0.0 || x.is_nan())),
-        Activation::Sigmoid => sigmoid(x) * sigmoid(-x),
-        Activation::Silu => sigmoid(x) + x * sigmoid(x) * sigmoid(-x),
-        Activation::Gelu => {
-            let density = (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
-            0.5 * erfc(-x / 2f64.sqrt()) + x * density
-        }
-        Activation::GeluTanh => {
-            let root = (2.0 / std::f64::consts::PI).sqrt();
-            let t = (root * (x + 0.044715 * x.powi(3))).tanh();
-            let inner = root * (1.0 + 3.0 * 0.044715 * x * x);
-            0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner
-        }
-    }
+    let of = match activation {
+        Activation::Identity | Activation::SwiGlu => activation::Activation::Identity,
+        Activation::Relu => activation::Activation::Relu,
+        Activation::Sigmoid => activation::Activation::Sigmoid,
+        Activation::Silu => activation::Activation::Silu,
+        Activation::Gelu => activation::Activation::Gelu,
+        Activation::GeluTanh => activation::Activation::GeluTanh,
+    };
+    of.slope(x)[0]
 }
 
 fn swiglu(gate: (f64, f64), (value, scale): (f64, f64)) -> (f64, f64) {

@@ -174,6 +174,7 @@ impl CrossEntropy {
 #[cfg(test)]
 mod tests {
     use super::{CrossEntropy, Row, find, norm_backward, softmax_backward};
+    use crate::differences::{near, slopes};
 
     #[test]
     fn rows_by_hand() {
@@ -193,22 +194,6 @@ mod tests {
     const X: [f64; 5] = [0.3, -1.2, 2.0, 0.7, -0.4];
     const WEIGHT: [f64; 5] = [1.5, -0.5, 0.25, 2.0, 1.0];
     const DY: [f64; 5] = [0.2, -1.0, 0.4, 0.9, -0.3];
-
-    /// The slope of `f` at `x` along each axis, by finite differences.
-    fn slopes(x: &[f64], f: impl Fn(&[f64]) -> f64) -> Vec<f64> {
-        const STEP: f64 = 1e-5;
-        let moved = |i: usize, by: f64| {
-            let mut moved = x.to_vec();
-            moved[i] += by;
-            f(&moved)
-        };
-        (0..x.len()).map(|i| (moved(i, STEP) - moved(i, -STEP)) / (2.0 * STEP)).collect()
-    }
-
-    fn near(got: &[f64], want: &[f64]) {
-        assert_eq!(got.len(), want.len());
-        assert!(got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-8), "{got:?} is not {want:?}");
-    }
 
     fn dot(a: &[f64], b: &[f64]) -> f64 {
         a.iter().zip(b).map(|(a, b)| a * b).sum()

@@ -221,6 +221,8 @@ table! {
         "Computed in f32 by the functions for 16-bit floats, then rounded once.";
     PAIR_LOSS_BF16 = "pair_loss bf16", STEP_BF16, ROUND_BF16 + 4.0 * SHORT, None,
         "Computed in f32 by the functions for 16-bit floats, then rounded once.";
+    PAIR_LOSS_TERM_16 = "pair_loss_term 16-bit", 4.0 * SHORT, 2.0 * SHORT, None,
+        "By the functions for 16-bit floats in f32, and not rounded to the type: the terms of a sum.";
     PAIR_LOSS_SUM = "pair_loss_sum", 64.0 * STEP_F32, 4.0 * ROUND_F32, Logarithm,
         "A chain of four sums, then trees; the errors of the terms are the test's to add.";
     COSINE_EMBEDDING_F32 = "cosine_embedding f32", 64.0 * STEP_F32, 64.0 * ROUND_F32, None,

@@ -48,8 +48,8 @@ pub struct GradientBuckets {
 
 struct Bucket {
     buffer: DeviceBuffer<f32>,
-    gradients: usize,
-    ready: usize,
+    /// Its gradients.
+    gradients: Range<usize>,
 }
 
 /// Settings of [`GradientBuckets`].
@@ -76,21 +76,20 @@ impl GradientBuckets {
     #[track_caller]
     pub fn new(stream: &Stream, lengths: &[usize], config: BucketConfig) -> Result<Self> {
         let mut places: Vec<(usize, Range<usize>)> = Vec::with_capacity(lengths.len());
-        let mut sizes: Vec<(usize, usize)> = Vec::new();
-        for &length in lengths {
-            let is_full = |&(elements, _): &(usize, usize)| elements * size_of::<f32>() >= config.bytes;
+        let mut sizes: Vec<(usize, Range<usize>)> = Vec::new();
+        for (index, &length) in lengths.iter().enumerate() {
+            let is_full = |(elements, _): &(usize, _)| elements * size_of::<f32>() >= config.bytes;
             if sizes.last().is_none_or(is_full) {
-                sizes.push((0, 0));
+                sizes.push((0, index..index));
             }
             let number = sizes.len() - 1;
             let (elements, gradients) = &mut sizes[number];
             places.push((number, *elements..*elements + length));
             *elements += length;
-            *gradients += 1;
+            gradients.end = index + 1;
         }
-        let bucket = |(elements, gradients)| {
-            Ok(Bucket { buffer: DeviceBuffer::zeroed(stream, elements)?, gradients, ready: 0 })
-        };
+        let bucket =
+            |(elements, gradients)| Ok(Bucket { buffer: DeviceBuffer::zeroed(stream, elements)?, gradients });
         let buckets = sizes.into_iter().map(bucket).collect::<Result<_>>()?;
         // Above the step's kernels: they leave room as their blocks end.
         let stream = stream.device().pooled_stream_with_priority(1)?;
@@ -134,8 +133,7 @@ impl GradientBuckets {
     ///  [`Communicator::all_reduce`].
     #[track_caller]
     pub fn ready(&mut self, rank: &mut Communicator, index: usize) -> Result<()> {
-        let (number, _) = self.place(index)?;
-        let bucket = &mut self.buckets[number];
+        self.place(index)?;
         if std::mem::replace(&mut self.is_ready[index], true) {
             return Err(Error::InvalidArgument {
                 operation: "GradientBuckets::ready",
@@ -145,10 +143,9 @@ impl GradientBuckets {
                 hint: "call `finish` at the end of each step",
             });
         }
-        bucket.ready += 1;
-        while let Some(bucket) =
-            self.buckets.get_mut(self.next).filter(|bucket| bucket.ready == bucket.gradients)
-        {
+        let is_ready = &self.is_ready;
+        let is_complete = |bucket: &&mut Bucket| is_ready[bucket.gradients.clone()].iter().all(|&it| it);
+        while let Some(bucket) = self.buckets.get_mut(self.next).filter(is_complete) {
             rank.all_reduce(&self.stream, self.reduction, &mut bucket.buffer)?;
             self.next += 1;
         }
@@ -161,9 +158,8 @@ impl GradientBuckets {
     /// # Errors
     /// [`Error::Length`] when some were not.
     pub fn finish(&mut self) -> Result<()> {
-        let ready = self.buckets.iter().map(|bucket| bucket.ready).sum();
+        let ready = self.is_ready.iter().filter(|&&it| it).count();
         same_length("GradientBuckets::finish", "the ready ones", self.places.len(), ready)?;
-        self.buckets.iter_mut().for_each(|bucket| bucket.ready = 0);
         self.is_ready.fill(false);
         self.next = 0;
         Ok(())

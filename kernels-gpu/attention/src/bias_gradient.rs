@@ -5,7 +5,7 @@
 //! A kernel of its own: it computes scores once more, and the backward pass stays as it is.
 //!
 //! ```text
-//!   block         64 queries x 32 keys of the bias: for each sequence and head that has them, in order, one dS
+//!   block         64 queries x 32 keys of the bias; adds the dS of its sequences and heads, in order
 //!   warp          16 of the queries
 //!   registers     S, dP and the sums, f32, as the tensor cores lay them out
 //! ```

@@ -10,7 +10,7 @@
 //! | [`mma`]: `gemm_mma_f16`, `_bf16`, `_tf32`, and `_small` of each | f16, bf16, f32 as tf32, every stride and epilogue, on the tensor cores of sm_80 and later |
 //! | [`repack`]: `gemm_repack_b8`, `_b16`, `_b32` | operands that no fast kernel can address, copied to aligned rows |
 //! | [`sm90`] | the same with an epilogue, on the tensor cores of Hopper, 16-bit and 8-bit types and tf32; `gemm_sum_parts` adds parts of k |
-//! | [`sm90::training`] | on Hopper, 16-bit types: with the value before an activation, or its derivative and sums of columns |
+//! | [`sm90::training`] | on Hopper, 16-bit types: of a training step, around an activation |
 //!
 //! Without its feature `kernels` the package is what kernels elsewhere are built on: Hopper's main loop and
 //! the epilogues.

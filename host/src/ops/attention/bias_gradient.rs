@@ -173,12 +173,7 @@ impl<'a> BiasGradient<'a> {
     }
 
     fn check_devices(&self, stream: &Stream) -> Result<()> {
-        let Forward { queries, keys, values, output, log_sum_exp } = &self.forward;
-        stream.same_device("the queries", queries.device())?;
-        stream.same_device("the keys", keys.device())?;
-        stream.same_device("the values", values.device())?;
-        stream.same_device("the output", output.device())?;
-        stream.same_device("the log-sum-exps", log_sum_exp.device())?;
+        self.forward.check_devices(stream)?;
         stream.same_device("its gradient", self.gradient.device())?;
         stream.same_device("the bias", self.bias.device())?;
         stream.same_device("the gradient of the bias", self.out.device())

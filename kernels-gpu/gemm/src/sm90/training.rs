@@ -207,7 +207,7 @@ unsafe fn product<C: Config<EpiloguePlan = EpiloguePlan<C>, Stored = <C as Confi
 macro_rules! kernels {
     ($(#[kernel] fn $name:ident: $config:ident, $element:ident;)*) => {
         $(
-            #[doc = concat!("A product of a training step in ", stringify!($element), "; see [`TABLE`] and the module.")]
+            #[doc = concat!("A product of a training step in ", stringify!($element), "; see [`TABLE`].")]
             ///
             /// # Safety
             /// As [`run`] for this configuration and its scheduler; the arguments' pointers are null where

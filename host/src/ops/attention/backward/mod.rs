@@ -38,6 +38,17 @@ pub struct Forward<'a> {
     pub log_sum_exp: DeviceView<'a, f32>,
 }
 
+impl Forward<'_> {
+    pub(super) fn check_devices(&self, stream: &Stream) -> Result<()> {
+        let Forward { queries, keys, values, output, log_sum_exp } = self;
+        stream.same_device("the queries", queries.device())?;
+        stream.same_device("the keys", keys.device())?;
+        stream.same_device("the values", values.device())?;
+        stream.same_device("the output", output.device())?;
+        stream.same_device("the log-sum-exps", log_sum_exp.device())
+    }
+}
+
 /// Where gradients go, each of its operand's shape and type.
 #[derive(Debug)]
 pub struct Gradients<'a> {
@@ -195,12 +206,7 @@ impl<'a> Backward<'a> {
     }
 
     fn check_devices(&self, stream: &Stream) -> Result<()> {
-        let Forward { queries, keys, values, output, log_sum_exp } = &self.forward;
-        stream.same_device("the queries", queries.device())?;
-        stream.same_device("the keys", keys.device())?;
-        stream.same_device("the values", values.device())?;
-        stream.same_device("the output", output.device())?;
-        stream.same_device("the log-sum-exps", log_sum_exp.device())?;
+        self.forward.check_devices(stream)?;
         stream.same_device("its gradient", self.gradient.device())?;
         stream.same_device("the gradient of the queries", self.gradients.queries.device())?;
         stream.same_device("the gradient of the keys", self.gradients.keys.device())?;
