@@ -3,6 +3,7 @@
 Requests have `shape`, `dtype`, and `implementation`: `eager` or `compiled`. Losses run forward and backward.
 """
 import torch
+import torch._functorch.config
 import torch.nn.functional as F
 
 from peer_timing import Device, random

@@ -4,6 +4,7 @@ Requests have `shape`, rows and columns, `dtype`, `eps`, and `implementation`: `
 earlier forward pass, of the rows and of what they share.
 """
 import torch
+import torch._functorch.config
 import torch.nn.functional as F
 
 from peer_timing import Device, random
