@@ -74,6 +74,18 @@ const BY_WINDOWS: &[Conv] = &[
     conv([2, 1, 192, 40], [15, 1, 2, 0, 1], [17, 1, 2, 0, 1]),
 ];
 
+/// Inputs' gradients with strides, by classes of positions: even and odd sides, both strides or one, few
+/// columns, one and several tiles of them, classes without taps, dilations with a factor of the stride.
+const BY_CLASSES: &[Conv] = &[
+    conv([2, 1, 8, 64], [41, 3, 2, 1, 1], [50, 3, 2, 1, 1]),
+    conv([2, 1, 200, 64], [42, 1, 2, 0, 1], [49, 1, 2, 0, 1]),
+    conv([1, 1, 3, 64], [65, 7, 2, 3, 1], [66, 7, 2, 3, 1]),
+    conv([1, 1, 72, 40], [83, 3, 2, 2, 2], [82, 2, 2, 1, 3]),
+    conv([3, 1, 16, 128], [20, 2, 1, 1, 1], [30, 5, 2, 0, 1]),
+    // The last windows leave positions of the input out.
+    conv([5, 1, 16, 64], [24, 3, 2, 0, 1], [42, 2, 2, 0, 1]),
+];
+
 fn op(case: &Conv) -> Conv2d {
     let both = |of: fn(&Axis) -> usize| [of(&case.height), of(&case.width)];
     Conv2d {
@@ -193,6 +205,34 @@ fn windows_of_the_copy_engine_agree() -> Outcome {
         check::<bf16>(&stream, case, Family::Normal, i as u64)?;
         check::<f16>(&stream, case, Family::SmallIntegers, i as u64)?;
     }
+    Ok(())
+}
+
+#[test]
+fn inputs_gradients_by_classes_agree() -> Outcome {
+    let stream = stream()?;
+    let has_windows = stream.device().arch().major == 9;
+    for (i, case) in BY_CLASSES.iter().enumerate() {
+        for tile in [Tile::Wide, Tile::Narrow] {
+            let algorithm = if has_windows { Algorithm::Windows(tile) } else { Algorithm::Gather(tile) };
+            let op = Conv2d { algorithm, ..op(case) };
+            by_classes::<bf16>(&stream, case, op, Family::Normal, i as u64)?;
+            by_classes::<f16>(&stream, case, op, Family::SmallIntegers, i as u64)?;
+        }
+    }
+    Ok(())
+}
+
+fn by_classes<T: Tested>(stream: &Stream, case: &Conv, op: Conv2d, family: Family, seed: u64) -> Outcome {
+    let sides = case.sides();
+    let [_, filters, gradient] = operands::<T>(case, family, seed);
+    let held = |i: usize, numbers: &[T]| Tensor::from_slice(stream, &sides[i], numbers);
+    let of_input = [case.height.input, case.width.input];
+    let dx = op.input_gradient(stream, &held(2, &gradient)?, &held(1, &filters)?, of_input)?;
+    let want = case.input_gradient(&gradient, &filters);
+    let limit = T::tolerance(case.height.filter * case.width.filter * case.filters);
+    let what = format!("dx {} {:?} {case:?}", T::DTYPE, op.algorithm);
+    compare::rounded(&what, &dx.to_vec::<T>(stream)?, &want.value, &want.magnitude, &sides[0], limit)?;
     Ok(())
 }
 

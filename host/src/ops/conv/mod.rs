@@ -39,6 +39,7 @@
 //! multiprocessors determine. Nothing is added by atomics: results repeat bit for bit.
 
 pub(in crate::ops) mod check;
+mod classes;
 mod gather;
 mod operand;
 mod pointwise;
@@ -66,7 +67,7 @@ pub enum Algorithm {
     Gather(Tile),
     /// Windows that the copy engine brings: compute capability 9.0, 16 bits, one group, at least 32 channels
     /// and 128 KiB, taps up to 255 positions apart, padding below 128, strides up to 8, and for the input's
-    /// gradient strides of 1.
+    /// gradient up to 2.
     Windows(Tile),
 }
 
