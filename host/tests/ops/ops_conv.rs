@@ -72,6 +72,8 @@ const BY_WINDOWS: &[Conv] = &[
     conv([3, 1, 128, 64], [13, 2, 1, 0, 1], [17, 3, 1, 2, 2]),
     conv([2, 1, 40, 72], [29, 3, 1, 2, 3], [31, 1, 1, 0, 1]),
     conv([2, 1, 192, 40], [15, 1, 2, 0, 1], [17, 1, 2, 0, 1]),
+    // Filters' gradients in one part, of several tiles.
+    conv([1, 1, 256, 136], [17, 3, 2, 1, 1], [19, 2, 2, 1, 1]),
 ];
 
 /// Inputs' gradients with strides, by classes of positions: even and odd sides, both strides or one, few

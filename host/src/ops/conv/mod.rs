@@ -95,7 +95,7 @@ impl Algorithm {
 /// The tile of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tile {
-    /// 128 x 128.
+    /// 128 x 128 (for filters' gradients by windows 128 x 192).
     Wide,
     /// 128 x 64, or for filters' gradients 64 x 128 (by windows 128 x 128).
     Narrow,

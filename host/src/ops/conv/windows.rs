@@ -3,7 +3,8 @@
 use conv::problem::{Axis, Convolution};
 use conv::sm90::{
     Arguments, ArgumentsArgs, Bf16x64, Bf16x128, DEPTH, Entry, F16x64, F16x128, WeightBf16x128,
-    WeightF16x128, Windows, conv_weight_windows_bf16_128x128, conv_weight_windows_f16_128x128,
+    WeightBf16x192, WeightF16x128, WeightF16x192, Windows, conv_weight_windows_bf16_128x128,
+    conv_weight_windows_bf16_128x192, conv_weight_windows_f16_128x128, conv_weight_windows_f16_128x192,
     conv_windows_bf16_128x64, conv_windows_bf16_128x128, conv_windows_f16_128x64, conv_windows_f16_128x128,
 };
 use cuda_std::kernel::{Kernel, Map, PtrMut, Value};
@@ -39,7 +40,9 @@ const MOST_STRIDE: u32 = 8;
 /// Rows of tiles of a raster group.
 pub(super) const RASTER_GROUP: u32 = 8;
 /// Microseconds of a stage of a tile of 128 x 128, and of one of 128 x 64 (H100, ResNet-50's of 3 x 3).
-pub(super) const STAGE_US: [f64; 2] = [0.41, 0.335];
+const STAGE_US: [f64; 2] = [0.41, 0.335];
+/// The same of filters' gradients: of 128 x 192, as many bytes a microsecond, and of 128 x 128.
+const WEIGHT_STAGE_US: [f64; 2] = [0.51, 0.41];
 
 type Parameters = (Map, Map, Map, Value<Arguments>, PtrMut<u8>);
 
@@ -53,7 +56,7 @@ pub(super) struct WindowKernel {
 /// The kernels of an element type: wide ones first.
 pub(super) struct WindowKernels {
     forward: [WindowKernel; 2],
-    weight: WindowKernel,
+    weight: [WindowKernel; 2],
     ty: Type,
 }
 
@@ -66,7 +69,10 @@ pub(super) const BF16: WindowKernels = WindowKernels {
         kernel::<conv_windows_bf16_128x128>(Bf16x128::ENTRY),
         kernel::<conv_windows_bf16_128x64>(Bf16x64::ENTRY),
     ],
-    weight: kernel::<conv_weight_windows_bf16_128x128>(WeightBf16x128::ENTRY),
+    weight: [
+        kernel::<conv_weight_windows_bf16_128x192>(WeightBf16x192::ENTRY),
+        kernel::<conv_weight_windows_bf16_128x128>(WeightBf16x128::ENTRY),
+    ],
     ty: Type::Bf16,
 };
 
@@ -75,7 +81,10 @@ pub(super) const F16: WindowKernels = WindowKernels {
         kernel::<conv_windows_f16_128x128>(F16x128::ENTRY),
         kernel::<conv_windows_f16_128x64>(F16x64::ENTRY),
     ],
-    weight: kernel::<conv_weight_windows_f16_128x128>(WeightF16x128::ENTRY),
+    weight: [
+        kernel::<conv_weight_windows_f16_128x192>(WeightF16x192::ENTRY),
+        kernel::<conv_weight_windows_f16_128x128>(WeightF16x128::ENTRY),
+    ],
     ty: Type::F16,
 };
 
@@ -312,6 +321,8 @@ unsafe fn queue(stream: &Stream, kernel: WindowKernel, tiles: u64, launched: Lau
 pub(super) struct Parts {
     problem: Convolution,
     walk: Walk,
+    /// Which kernel.
+    index: usize,
     /// Positions of a part, a multiple of [`DEPTH`].
     part: u32,
     tiles: u64,
@@ -319,13 +330,23 @@ pub(super) struct Parts {
     pub time_us: f64,
 }
 
+/// Where filters' gradients go.
+pub(super) enum Target<'a> {
+    /// The sums of each part, `[parts, filters, taps, channels]`.
+    Sums(&'a DeviceBuffer<f32>),
+    /// The gradient, of one part.
+    Gradient(DeviceViewMut<'a, u8>),
+}
+
 impl Parts {
-    /// As [`Pass::new`], with whole stages of channels.
+    /// As [`Pass::new`], with whole stages of channels, in at most `most` parts. More than one take `add_us`
+    /// of so many bytes of sums to be added.
     pub fn new(
         stream: &Stream,
         problem: Convolution,
+        algorithm: Algorithm,
         kernels: &WindowKernels,
-        byte_us: f64,
+        add_us: impl Fn(f64) -> f64,
         most: u32,
     ) -> Option<Self> {
         let pass = Pass::new(stream, problem)?;
@@ -333,19 +354,30 @@ impl Parts {
             return None;
         }
         let multiprocessors = u64::from(stream.device().properties().sm_count.max(1));
-        let [block_m, block_n] = kernels.weight.entry.block;
         let columns = problem.filter_elements();
         let sums = f64::from(columns) * f64::from(problem.filters) * size_of::<f32>() as f64;
-        let of_part = u64::from(problem.filters.div_ceil(block_m)) * u64::from(columns.div_ceil(block_n));
         let positions = problem.outputs();
-        let plan = |count: u32| {
+        let plan = |(index, count): (usize, u32)| {
+            let [block_m, block_n] = kernels.weight[index].entry.block;
+            let of_part = u64::from(problem.filters.div_ceil(block_m)) * u64::from(columns.div_ceil(block_n));
             let part = positions.div_ceil(count).next_multiple_of(DEPTH);
-            let tiles = of_part * u64::from(positions.div_ceil(part));
+            let parts = positions.div_ceil(part);
+            let tiles = of_part * u64::from(parts);
             let stages = tiles.div_ceil(multiprocessors) * u64::from(part / DEPTH);
-            let time_us = stages as f64 * STAGE_US[0] + f64::from(positions.div_ceil(part)) * sums * byte_us;
-            Self { problem, walk: pass.walk, part, tiles, time_us }
+            let add_us = if parts == 1 { 0.0 } else { add_us(f64::from(parts) * sums) };
+            let time_us = stages as f64 * WEIGHT_STAGE_US[index] + add_us;
+            Self { problem, walk: pass.walk, index, part, tiles, time_us }
         };
-        (1..=most.min(positions.div_ceil(DEPTH))).map(plan).min_by(|a, b| a.time_us.total_cmp(&b.time_us))
+        let indices = match algorithm {
+            Algorithm::Windows(Tile::Wide) => 0..1,
+            Algorithm::Windows(Tile::Narrow) => 1..2,
+            Algorithm::Auto | Algorithm::Gather(_) => 0..2,
+        };
+        let counts = 1..=most.min(positions.div_ceil(DEPTH));
+        indices
+            .flat_map(|index| counts.clone().map(move |count| (index, count)))
+            .map(plan)
+            .min_by(|a, b| a.time_us.total_cmp(&b.time_us))
     }
 
     /// How many.
@@ -353,24 +385,36 @@ impl Parts {
         self.problem.outputs().div_ceil(self.part)
     }
 
-    /// Queues the sums of each part, `[parts, filters, taps, channels]`.
+    /// Queues the sums of each part, or the gradient.
     pub fn run(
         &self,
         stream: &Stream,
         kernels: &WindowKernels,
         [x, gradient]: [&Tensor; 2],
-        sums: &DeviceBuffer<f32>,
+        target: Target<'_>,
     ) -> Result<()> {
-        let Self { problem, walk, part, tiles, .. } = *self;
+        let Self { problem, walk, index, part, tiles, .. } = *self;
         let Convolution { images, channels, filters, .. } = problem;
-        let columns = problem.filter_elements();
+        let (columns, kernel) = (problem.filter_elements(), kernels.weight[index]);
         let map = boxes(gradient.span_bytes()?, [filters, problem.outputs(), 1], [DEPTH, DEPTH, 1])?;
-        let format = OutputFormat::new(OutputType::F32)
+        let (element, is_gradient) = match &target {
+            Target::Sums(_) => (OutputType::F32, false),
+            Target::Gradient(_) => (OutputType::Element16, true),
+        };
+        let format = OutputFormat::new(element)
             .with(OutputFlag::Paired, true)
-            .with(OutputFlag::Identity, true);
+            .with(OutputFlag::Identity, true)
+            .with(OutputFlag::Plain, is_gradient);
+        let (out_map, data) = match &target {
+            Target::Sums(sums) => (map, sums.view().bytes().within()),
+            Target::Gradient(out) => {
+                let store_box = [kernel.entry.store_columns, DEPTH, 1];
+                (boxes(out.view(), [columns, filters, 1], store_box)?, out.view().within())
+            }
+        };
         let matrix = u64::from(filters) * u64::from(columns);
         let launched = Launch {
-            maps: [map, walk.map(x.span_bytes()?, images, channels, DEPTH)?, map],
+            maps: [map, walk.map(x.span_bytes()?, images, channels, DEPTH)?, out_map],
             shape: GemmShape {
                 m: filters,
                 n: columns,
@@ -384,10 +428,11 @@ impl Parts {
             bias: None,
             bias_type: Type::F32,
             activation: Activation::None,
-            data: sums.view().bytes().within(),
+            data,
         };
-        // SAFETY: the maps are what the kernel asks for; the sums are as long as their parts.
-        unsafe { queue(stream, kernels.weight, tiles, launched) }
+        // SAFETY: the maps are what the kernel asks for; the sums are as long as their parts, and the
+        // gradient is exclusively borrowed.
+        unsafe { queue(stream, kernel, tiles, launched) }
     }
 }
 

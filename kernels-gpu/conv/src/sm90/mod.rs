@@ -11,7 +11,8 @@
 //!   way ([`gemm`]'s `nn`), for each class of positions: [`classes`].
 //! * **Filters' gradients**: k is positions, 64 a stage. A is the result's gradient, by filters; B is 64
 //!   channels at a tap for these positions, one copy for each 64 columns; both lie with k outermost (`tn`).
-//!   Positions are cut into parts, as in [`crate::weight`], a matrix of a batch each.
+//!   Positions are cut into parts, as in [`crate::weight`], a matrix of a batch each. One part alone is the
+//!   gradient, and leaves as that.
 //!
 //! A window's corner is computed once a tile, by divisions of one thread that copies ahead; then taps and
 //! channels count on. A stage of 128 x 128 takes 32 KiB and 64 instructions of 64 x 128 x 16.
@@ -20,7 +21,8 @@
 //! |---|---|---|
 //! | `conv_windows_*_128x128`, `_128x64` | a consumer's own, in turns (ping-pong) | 128; 64 |
 //! | `conv_windows_backward_*` | the same | 128; 64 |
-//! | `conv_weight_windows_*` | 128 filters x 128 columns, in turns | 128 |
+//! | `conv_weight_windows_*_128x128` | 128 filters x 128 columns, in turns | 128 |
+//! | `conv_weight_windows_*_128x192` | 128 filters x 192 columns, half of the rows each: 3 x 3 taps of 64 channels are three, and 512 filters of 512 channels one wave | 96 |
 
 pub mod classes;
 
@@ -223,8 +225,9 @@ unsafe fn by_positions<C: Config<EpiloguePlan = EpiloguePlan<C>, Stored = <C as 
     data: *mut u8,
 ) {
     let Arguments { shape, output, epilogue, .. } = arguments;
-    // f32, by the threads.
-    let output = Output::limited(data, output, &[OutputFlag::Paired, OutputFlag::Identity]);
+    // f32, by the threads; or the gradient itself.
+    let output =
+        Output::limited(data, output, &[OutputFlag::Paired, OutputFlag::Identity, OutputFlag::Plain]);
     let fusion: StandardFusion<'_, <C::Operands as Operands>::Element16> =
         StandardFusion::new(epilogue, output);
     let scheduler = PersistentScheduler::new::<C>(shape);
@@ -260,20 +263,21 @@ impl Entry {
     }
 }
 
-/// Kernels: name, configuration, type, orders, columns, and the function that runs them.
+/// Kernels: name, configuration, type, orders, groups of rows of a consumer and columns, and the function that
+/// runs them.
 macro_rules! kernels {
-    ($(#[kernel] fn $name:ident as $config:ident: $element:ident, trans $trans_a:literal $trans_b:literal, 2 x $columns:literal, $run:ident;)*) => { $(
+    ($(#[kernel] fn $name:ident as $config:ident: $element:ident, trans $trans_a:literal $trans_b:literal, $groups:literal x $columns:literal, $run:ident;)*) => { $(
         /// The configuration of the kernel of this name.
         #[derive(Clone, Copy)]
         pub struct $config;
 
         impl Config for $config {
             type Operands = Pair<$element, $element, $element, $trans_a, $trans_b>;
-            type Tile = [[f32; $columns / 2]; 2];
+            type Tile = [[f32; $columns / 2]; $groups];
             type Stored = Self::Tile;
             type EpiloguePlan = EpiloguePlan<Self>;
             const CONSUMERS: u32 = 2;
-            const PING_PONG: bool = true;
+            const PING_PONG: bool = $groups == 2;
             const CLUSTER_M: u32 = 1;
             const CLUSTER_N: u32 = 1;
             const TRANSPOSED: bool = false;
@@ -311,6 +315,8 @@ kernels! {
     #[kernel] fn conv_windows_bf16_128x64 as Bf16x64: BF16, trans 0 0, 2 x 64, gathered;
     #[kernel] fn conv_windows_f16_128x128 as F16x128: F16, trans 0 0, 2 x 128, gathered;
     #[kernel] fn conv_windows_f16_128x64 as F16x64: F16, trans 0 0, 2 x 64, gathered;
+    #[kernel] fn conv_weight_windows_bf16_128x192 as WeightBf16x192: BF16, trans 1 1, 1 x 192, by_positions;
     #[kernel] fn conv_weight_windows_bf16_128x128 as WeightBf16x128: BF16, trans 1 1, 2 x 128, by_positions;
+    #[kernel] fn conv_weight_windows_f16_128x192 as WeightF16x192: F16, trans 1 1, 1 x 192, by_positions;
     #[kernel] fn conv_weight_windows_f16_128x128 as WeightF16x128: F16, trans 1 1, 2 x 128, by_positions;
 }
