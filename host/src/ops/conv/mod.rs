@@ -26,9 +26,10 @@
 //! As a product of matrices that are gathered while they are multiplied ([`conv::gather`], [`conv::weight`]):
 //! the matrix of windows is not written. f16 and bf16 are multiplied by tensor cores and summed in f32; f32
 //! is read as tf32, 19 of its 32 bits, as PyTorch does by default. On Hopper, 16-bit convolutions without
-//! groups are fed by the copy engine, which knows windows (`conv::sm90`). Convolutions of 1 x 1 without gaps
-//! and with more than 64 channels are [products of matrices](super::gemm). [`Conv2d::algorithm`] takes
-//! another way than the one that is estimated to be the fastest.
+//! groups are fed by the copy engine, which knows windows (`conv::sm90`). Channels with a filter each, of up
+//! to 128 taps ("depthwise"), are summed without tensor cores, f32 with all of its bits ([`conv::depthwise`]).
+//! Convolutions of 1 x 1 without gaps and with more than 64 channels are [products of matrices](super::gemm).
+//! [`Conv2d::algorithm`] takes another way than the one that is estimated to be the fastest.
 //!
 //! Operands are copied first where they do not lie so: other strides, or groups whose channels are no whole
 //! units of 16 bytes (8 channels of 16 bits, 4 of f32), which get channels of zeros. So a picture's three
@@ -40,6 +41,7 @@
 
 pub(in crate::ops) mod check;
 mod classes;
+mod depthwise;
 mod gather;
 mod operand;
 mod pointwise;
@@ -156,6 +158,8 @@ impl Conv2d {
         by_type!(x.dtype(), (operation, "x"), T => {
             if self.multiplies(&problem, problem.shape.channels) {
                 pointwise::forward::<T>(stream, &problem, x, filters, fused)
+            } else if depthwise::computes(self.algorithm, &problem) {
+                depthwise::forward::<T>(stream, &problem, x, filters, fused)
             } else {
                 gather::forward::<T>(stream, self.algorithm, &problem, x, filters, fused)
             }
@@ -185,6 +189,8 @@ impl Conv2d {
         by_type!(gradient.dtype(), (operation, "the gradient"), T => {
             if self.multiplies(&problem, problem.shape.filters) {
                 pointwise::input_gradient::<T>(stream, &problem, gradient, filters)
+            } else if depthwise::computes(self.algorithm, &problem) {
+                depthwise::input_gradient::<T>(stream, &problem, gradient, filters)
             } else {
                 gather::input_gradient::<T>(stream, self.algorithm, &problem, gradient, filters)
             }
@@ -215,6 +221,8 @@ impl Conv2d {
         by_type!(x.dtype(), (operation, "x"), T => {
             if self.multiplies(&problem, problem.shape.outputs()) {
                 pointwise::filter_gradient::<T>(stream, &problem, x, gradient)
+            } else if depthwise::computes(self.algorithm, &problem) {
+                depthwise::filter_gradient::<T>(stream, &problem, x, gradient)
             } else {
                 weight::filter_gradient::<T>(stream, self.algorithm, &problem, x, gradient)
             }

@@ -17,7 +17,7 @@ use super::operand::{Kernels, in_units};
 use super::windows::{self, Target};
 
 /// Parts of the positions, at most.
-const MAX_PARTS: u32 = 512;
+pub(super) const MAX_PARTS: u32 = 512;
 /// Microseconds of a piece of [`POSITIONS`] positions of a block with 128 filters, when two share a
 /// multiprocessor, and of one with 64: as products of matrices by the same instructions.
 const TILES: [(Tile, f64); 2] = [(Tile::Tall, 1.05), (Tile::Flat, 0.65)];
@@ -81,7 +81,7 @@ pub(super) fn filter_gradient<T: Kernels>(
             (None, Tile::Tall) => sum::<T, T::Tall>(stream, &plan, operands, &sums)?,
             (None, Tile::Flat) => sum::<T, T::Flat>(stream, &plan, operands, &sums)?,
         }
-        add_parts::<T>(stream, problem, &plan.weights, parts, &sums, out)
+        add_parts::<T>(stream, parts_of::<T>(problem, &padded, parts), &sums, out)
     })
 }
 
@@ -142,24 +142,26 @@ where
     unsafe { launch::<K>(stream, config, (weights, gradient, x, sums.view().within())) }
 }
 
-fn add_parts<T: Kernels>(
-    stream: &Stream,
-    problem: &Problem,
-    weights: &Weights,
-    parts: u32,
-    sums: &DeviceBuffer<f32>,
-    out: TensorMut<'_>,
-) -> Result<()> {
-    let (of_result, of_part) = (problem.shape, weights.problem);
-    let parts = Parts {
-        sums: weights.sums(),
+/// The parts of a problem's sums, of channels and filters as `of_part` has them.
+pub(super) fn parts_of<T: Kernels>(problem: &Problem, of_part: &Convolution, parts: u32) -> Parts {
+    let of_result = problem.shape;
+    Parts {
+        sums: Weights { problem: *of_part, part: POSITIONS }.sums(),
         parts,
         stored: T::STORED as u32,
         groups: of_result.groups,
         filters: [of_result.filters, of_part.filters],
         taps: of_result.height.filter * of_result.width.filter,
         channels: [of_result.channels, of_part.channels],
-    };
+    }
+}
+
+pub(super) fn add_parts<T: Kernels>(
+    stream: &Stream,
+    parts: Parts,
+    sums: &DeviceBuffer<f32>,
+    out: TensorMut<'_>,
+) -> Result<()> {
     let blocks = parts.elements().div_ceil(SUM_THREADS.into()) as u32;
     let config = LaunchConfig::new([blocks, 1, 1], [SUM_THREADS, 1, 1]);
     let out = out.write::<u8>(stream)?;
