@@ -1,5 +1,5 @@
-//! Convolutions of ResNet-50 at 64 images, its pooling, convolutions with a filter for each channel, and their
-//! gradients, in bf16, beside cuDNN's by way of torch.
+//! Convolutions of ResNet-50 at 64 images, its pooling, convolutions with a filter for each channel, and
+//! their gradients, in bf16, beside cuDNN's by way of torch.
 //!
 //! Floating-point operations are those of the definition, without padding and without the steps that a
 //! stride skips: the same number for all three passes. Of a filter a channel, bytes: each tensor once.

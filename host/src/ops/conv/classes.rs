@@ -20,37 +20,36 @@ use crate::tensor::{DType, Tensor};
 use super::Algorithm;
 use super::windows::{CORNERS, MOST_OFFSET, RASTER_GROUP, Walk, boxes, can_read, choose, config};
 
+type Parameters = (Map, Map, Value<ClassArguments>, Value<u32>, PtrMut<u16>);
+
 /// A kernel, and its launch.
 #[derive(Clone, Copy)]
 pub(super) struct ClassKernel {
     entry: Entry,
-    launch: unsafe fn(
-        &Stream,
-        LaunchConfig,
-        [TensorMap<'_>; 2],
-        ClassArguments,
-        u32,
-        DeviceViewMut<'_, u8>,
-    ) -> Result<()>,
+    launch: unsafe fn(&Stream, LaunchConfig, Launch<'_>) -> Result<()>,
+}
+
+/// The arguments of a launch.
+struct Launch<'a> {
+    maps: [TensorMap<'a>; 2],
+    arguments: ClassArguments,
+    images: u32,
+    out: DeviceViewMut<'a, u8>,
 }
 
 /// # Safety
 /// As for the kernel.
-unsafe fn launch_as<K: Kernel<Params = (Map, Map, Value<ClassArguments>, Value<u32>, PtrMut<u16>)>>(
+unsafe fn launch_as<K: Kernel<Params = Parameters>>(
     stream: &Stream,
     config: LaunchConfig,
-    [gradient, filters]: [TensorMap<'_>; 2],
-    arguments: ClassArguments,
-    images: u32,
-    out: DeviceViewMut<'_, u8>,
+    launched: Launch<'_>,
 ) -> Result<()> {
+    let Launch { maps: [gradient, filters], arguments, images, out } = launched;
     // SAFETY: the caller's contract.
     unsafe { launch::<K>(stream, config, (gradient, filters, arguments, images, out.cast::<u16>())) }
 }
 
-const fn kernel<K: Kernel<Params = (Map, Map, Value<ClassArguments>, Value<u32>, PtrMut<u16>)>>(
-    entry: Entry,
-) -> ClassKernel {
+const fn kernel<K: Kernel<Params = Parameters>>(entry: Entry) -> ClassKernel {
     ClassKernel { entry, launch: launch_as::<K> }
 }
 
@@ -178,6 +177,6 @@ impl ByClasses {
         // SAFETY: the maps are what the kernel asks for; the result, exclusively borrowed, has the columns of
         // all positions, and begins at a whole unit, as what was just made does; the configuration is the
         // entry's, and the kernel waits for earlier launches.
-        unsafe { launch(stream, config(stream, entry, tiles), maps, arguments, images, out) }
+        unsafe { launch(stream, config(stream, entry, tiles), Launch { maps, arguments, images, out }) }
     }
 }

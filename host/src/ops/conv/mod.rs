@@ -27,9 +27,10 @@
 //! the matrix of windows is not written. f16 and bf16 are multiplied by tensor cores and summed in f32; f32
 //! is read as tf32, 19 of its 32 bits, as PyTorch does by default. On Hopper, 16-bit convolutions without
 //! groups are fed by the copy engine, which knows windows (`conv::sm90`). Channels with a filter each, of up
-//! to 128 taps ("depthwise"), are summed without tensor cores, f32 with all of its bits ([`conv::depthwise`]).
-//! Convolutions of 1 x 1 without gaps and with more than 64 channels are [products of matrices](super::gemm).
-//! [`Conv2d::algorithm`] takes another way than the one that is estimated to be the fastest.
+//! to 128 taps ("depthwise"), are summed without tensor cores, f32 with all of its bits
+//! ([`conv::depthwise`]). Convolutions of 1 x 1 without gaps and with more than 64 channels are [products of
+//! matrices](super::gemm). [`Conv2d::algorithm`] takes another way than the one that is estimated to be the
+//! fastest.
 //!
 //! Operands are copied first where they do not lie so: other strides, or groups whose channels are no whole
 //! units of 16 bytes (8 channels of 16 bits, 4 of f32), which get channels of zeros. So a picture's three

@@ -169,7 +169,7 @@ unsafe fn of_slab<const N: usize>(address: u32) -> [f32; N] {
     values
 }
 
-/// What a thread walks over.
+/// The walks of a thread, and its channels.
 struct Lines {
     height: Walk,
     width: Walk,
@@ -284,8 +284,8 @@ impl<T: Element<Wide = f32>> Operands<'_, T> {
         unsafe { self.store(lines, at, sums) }
     }
 
-    /// Adds the products of `K` taps from the walk's tap `across` on, of a row of taps that begins with `tap`,
-    /// with a row of what is read.
+    /// Adds the products of `K` taps from the walk's tap `across` on, of a row of taps that begins with
+    /// `tap`, with a row of what is read.
     ///
     /// # Safety
     /// As the kernels; there are those taps, and for more than one the walk slides.

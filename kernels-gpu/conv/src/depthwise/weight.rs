@@ -5,9 +5,9 @@
 //!                dY dY dY dY      times x at each tap, to 9 sums of each channel
 //!   a block      some units side by side by many strips: a part of all; sums meet in shared memory
 //! ```
-//! Blocks along y take a part of the strips each, blocks along z other taps. A block adds its threads' sums in
-//! ascending order, and [`conv_sum_parts`](fn@crate::weight::conv_sum_parts) those of the parts: no atomics,
-//! and the same bits in every run.
+//! Blocks along y take a part of the strips each, blocks along z other taps. A block adds its threads' sums
+//! in ascending order, and [`conv_sum_parts`](fn@crate::weight::conv_sum_parts) those of the parts: no
+//! atomics, and the same bits in every run.
 
 use cuda_std::fastmath::fma;
 use cuda_std::{kernel, shared, thread, vector};

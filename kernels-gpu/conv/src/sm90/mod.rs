@@ -263,8 +263,8 @@ impl Entry {
     }
 }
 
-/// Kernels: name, configuration, type, orders, groups of rows of a consumer and columns, and the function that
-/// runs them.
+/// Kernels: name, configuration, type, orders, groups of rows of a consumer and columns, and the function
+/// that runs them.
 macro_rules! kernels {
     ($(#[kernel] fn $name:ident as $config:ident: $element:ident, trans $trans_a:literal $trans_b:literal, $groups:literal x $columns:literal, $run:ident;)*) => { $(
         /// The configuration of the kernel of this name.
