@@ -41,8 +41,10 @@ const MOST_STRIDE: u32 = 8;
 pub(super) const RASTER_GROUP: u32 = 8;
 /// Microseconds of a stage of a tile of 128 x 128, and of one of 128 x 64 (H100, ResNet-50's of 3 x 3).
 const STAGE_US: [f64; 2] = [0.41, 0.335];
-/// The same of filters' gradients: of 128 x 192, as many bytes a microsecond, and of 128 x 128.
-const WEIGHT_STAGE_US: [f64; 2] = [0.51, 0.41];
+/// The same of filters' gradients: of 128 x 192 (512 filters of 512 channels, 3 x 3, at 7 x 7) and 128 x 128.
+const WEIGHT_STAGE_US: [f64; 2] = [0.48, 0.41];
+/// Microseconds in which a wave of these stores its sums, where no products of other tiles hide that.
+const WEIGHT_STORE_US: [f64; 2] = [6.0, 0.0];
 
 type Parameters = (Map, Map, Map, Value<Arguments>, PtrMut<u8>);
 
@@ -363,9 +365,14 @@ impl Parts {
             let part = positions.div_ceil(count).next_multiple_of(DEPTH);
             let parts = positions.div_ceil(part);
             let tiles = of_part * u64::from(parts);
-            let stages = tiles.div_ceil(multiprocessors) * u64::from(part / DEPTH);
-            let add_us = if parts == 1 { 0.0 } else { add_us(f64::from(parts) * sums) };
-            let time_us = stages as f64 * WEIGHT_STAGE_US[index] + add_us;
+            let tile_us = f64::from(part / DEPTH) * WEIGHT_STAGE_US[index];
+            let store_us = if parts == 1 {
+                0.0
+            } else {
+                tiles.div_ceil(multiprocessors) as f64 * WEIGHT_STORE_US[index]
+                    + add_us(f64::from(parts) * sums)
+            };
+            let time_us = tiles.div_ceil(multiprocessors) as f64 * tile_us + store_us;
             Self { problem, walk: pass.walk, index, part, tiles, time_us }
         };
         let indices = match algorithm {
