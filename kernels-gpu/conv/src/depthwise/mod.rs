@@ -310,7 +310,8 @@ impl<T: Element<Wide = f32>> Operands<'_, T> {
         // SAFETY: a unit of channels of a position, or of the first one; taps of the block's filters.
         unsafe {
             unroll!(I in 0..6, { if I < STRIP + K - 1 {
-                let x = x + (I as u32 * distance) as i32;
+                // Behind the last position it may be any number.
+                let x = x.wrapping_add((I as u32).wrapping_mul(distance) as i32);
                 let place = match row {
                     Some(row) if (x as u32) < width.limit => {
                         let position = row * width.limit + x as u32;

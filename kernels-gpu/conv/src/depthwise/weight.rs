@@ -157,7 +157,11 @@ impl<T: Element<Wide = f32>> Operands<'_, T> {
                     .wrapping_sub(height.padding);
                 let row = (at.high * height.input).wrapping_add(y).wrapping_mul(width.input);
                 let read = |column: u32, tap: u32| {
-                    let x = (column * width.stride + tap * width.dilation).wrapping_sub(width.padding);
+                    // Behind the last position it may be any number.
+                    let x = column
+                        .wrapping_mul(width.stride)
+                        .wrapping_add(tap * width.dilation)
+                        .wrapping_sub(width.padding);
                     let is_inside = y < height.input && x < width.input;
                     unit::<T, N>(self.input, is_inside.then(|| of(row.wrapping_add(x))), channel)
                 };
