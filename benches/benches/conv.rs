@@ -1,8 +1,8 @@
-//! Convolutions of ResNet-50 at 64 images, its pooling, and their gradients, in bf16, beside cuDNN's by way
-//! of torch.
+//! Convolutions of ResNet-50 at 64 images, its pooling, convolutions with a filter for each channel, and
+//! their gradients, in bf16, beside cuDNN's by way of torch.
 //!
 //! Floating-point operations are those of the definition, without padding and without the steps that a
-//! stride skips: the same number for all three passes.
+//! stride skips: the same number for all three passes. Of a filter a channel, bytes: each tensor once.
 
 use std::process::ExitCode;
 
@@ -66,12 +66,28 @@ const LAYERS: [Layer; 23] = [
     layer([2048, 512, 7, 1, 1]),
 ];
 
+/// A filter for each channel: of MobileNet, EfficientNet and ConvNeXt.
+const DEPTHWISE: [Layer; 6] = [
+    depthwise([32, 112, 3, 1]),
+    depthwise([144, 56, 3, 1]),
+    depthwise([144, 56, 3, 2]),
+    depthwise([384, 14, 3, 1]),
+    depthwise([240, 28, 5, 1]),
+    depthwise([96, 56, 7, 1]),
+];
+
+const fn depthwise([channels, side, taps, stride]: [usize; 4]) -> Layer {
+    Layer { groups: channels, ..layer([channels, channels, side, taps, stride]) }
+}
+
 fn main() -> ExitCode {
     Session::run("conv", |session| {
         let small = session.small();
         let layers =
             if small { vec![layer([16, 16, 10, 3, 1]), layer([3, 8, 12, 7, 2])] } else { LAYERS.to_vec() };
         layers.into_iter().try_for_each(|layer| bench(session, layer, if small { 1 } else { IMAGES }))?;
+        let each = if small { vec![depthwise([24, 10, 3, 1])] } else { DEPTHWISE.to_vec() };
+        each.into_iter().try_for_each(|layer| bench(session, layer, if small { 1 } else { IMAGES }))?;
         if small { pools(session, [1, 12, 12, 16]) } else { pools(session, [IMAGES, 112, 112, 64]) }
     })
 }
@@ -120,7 +136,11 @@ struct Set {
 }
 
 fn bench(session: &mut Session, layer: Layer, images: usize) -> Outcome {
-    let names = ["conv2d", "conv2d_input_gradient", "conv2d_filter_gradient"];
+    let names = if layer.groups == 1 {
+        ["conv2d", "conv2d_input_gradient", "conv2d_filter_gradient"]
+    } else {
+        ["depthwise", "depthwise_input_gradient", "depthwise_filter_gradient"]
+    };
     if !session.wants_any(&names) {
         return Ok(());
     }
@@ -147,7 +167,11 @@ fn bench(session: &mut Session, layer: Layer, images: usize) -> Outcome {
     let Layer { channels, filters, groups, side, taps, stride } = layer;
     let shape =
         format!("{images}x{side}x{side}x{channels} to {filters}, {taps}x{taps} by {stride}, {groups} groups");
-    let work = Work::Flops((2 * lengths[2] * taps * taps * channels / groups) as u64);
+    let work = if groups == 1 {
+        Work::Flops((2 * lengths[2] * taps * taps * channels) as u64)
+    } else {
+        Work::Bytes(bytes)
+    };
     let peer = |pass: &str| -> Value {
         json!({
             "prepare": "conv.conv2d", "pass": pass, "dtype": "bf16", "sets": count, "x": sides[0],

@@ -72,6 +72,35 @@ const BY_WINDOWS: &[Conv] = &[
     conv([3, 1, 128, 64], [13, 2, 1, 0, 1], [17, 3, 1, 2, 2]),
     conv([2, 1, 40, 72], [29, 3, 1, 2, 3], [31, 1, 1, 0, 1]),
     conv([2, 1, 192, 40], [15, 1, 2, 0, 1], [17, 1, 2, 0, 1]),
+    // Filters' gradients in one part, of several tiles.
+    conv([1, 1, 256, 136], [17, 3, 2, 1, 1], [19, 2, 2, 1, 1]),
+];
+
+/// Inputs' gradients with strides, by classes of positions: even and odd sides, both strides or one, few
+/// columns, one and several tiles of them, classes without taps, dilations with a factor of the stride.
+const BY_CLASSES: &[Conv] = &[
+    conv([2, 1, 8, 64], [41, 3, 2, 1, 1], [50, 3, 2, 1, 1]),
+    conv([2, 1, 200, 64], [42, 1, 2, 0, 1], [49, 1, 2, 0, 1]),
+    conv([1, 1, 3, 64], [65, 7, 2, 3, 1], [66, 7, 2, 3, 1]),
+    conv([1, 1, 72, 40], [83, 3, 2, 2, 2], [82, 2, 2, 1, 3]),
+    conv([3, 1, 16, 128], [20, 2, 1, 1, 1], [30, 5, 2, 0, 1]),
+    // The last windows leave positions of the input out.
+    conv([5, 1, 16, 64], [24, 3, 2, 0, 1], [42, 2, 2, 0, 1]),
+];
+
+/// A filter for each channel: taps three at a time and one by one, strips that end within the row, strides,
+/// dilations, padding beyond the filter, more channels than a block has, and channels one by one.
+const DEPTHWISE: &[Conv] = &[
+    conv([2, 40, 1, 1], [9, 3, 1, 1, 1], [13, 3, 1, 1, 1]),
+    conv([1, 16, 1, 1], [9, 7, 1, 3, 1], [10, 7, 1, 3, 1]),
+    conv([2, 8, 1, 1], [11, 5, 2, 2, 1], [12, 3, 2, 1, 1]),
+    conv([1, 200, 1, 1], [6, 2, 1, 0, 1], [5, 4, 1, 2, 1]),
+    conv([2, 3, 1, 1], [10, 3, 1, 2, 2], [11, 3, 3, 1, 2]),
+    conv([1, 16, 1, 1], [3, 2, 2, 4, 1], [4, 1, 2, 3, 1]),
+    conv([3, 37, 1, 1], [8, 3, 1, 1, 1], [7, 5, 1, 2, 1]),
+    conv([1, 8, 1, 1], [4, 1, 1, 0, 1], [5, 1, 3, 0, 1]),
+    // The largest strides there are.
+    conv([1, 8, 1, 1], [5, 2, 1 << 29, 0, 1], [6, 3, (1 << 30) - 1, 1, 1]),
 ];
 
 fn op(case: &Conv) -> Conv2d {
@@ -197,9 +226,62 @@ fn windows_of_the_copy_engine_agree() -> Outcome {
 }
 
 #[test]
+fn inputs_gradients_by_classes_agree() -> Outcome {
+    let stream = stream()?;
+    let has_windows = stream.device().arch().major == 9;
+    for (i, case) in BY_CLASSES.iter().enumerate() {
+        for tile in [Tile::Wide, Tile::Narrow] {
+            let algorithm = if has_windows { Algorithm::Windows(tile) } else { Algorithm::Gather(tile) };
+            let op = Conv2d { algorithm, ..op(case) };
+            // Types in turns: they differ by an instruction.
+            if (i % 2 == 0) == (tile == Tile::Wide) {
+                by_classes::<bf16>(&stream, case, op, Family::Normal, i as u64)?;
+            } else {
+                by_classes::<f16>(&stream, case, op, Family::SmallIntegers, i as u64)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn by_classes<T: Tested>(stream: &Stream, case: &Conv, op: Conv2d, family: Family, seed: u64) -> Outcome {
+    let sides = case.sides();
+    let [_, filters, gradient] = operands::<T>(case, family, seed);
+    let held = |i: usize, numbers: &[T]| Tensor::from_slice(stream, &sides[i], numbers);
+    let of_input = [case.height.input, case.width.input];
+    let dx = op.input_gradient(stream, &held(2, &gradient)?, &held(1, &filters)?, of_input)?;
+    let want = case.input_gradient(&gradient, &filters);
+    let limit = T::tolerance(case.height.filter * case.width.filter * case.filters);
+    let what = format!("dx {} {:?} {case:?}", T::DTYPE, op.algorithm);
+    compare::rounded(&what, &dx.to_vec::<T>(stream)?, &want.value, &want.magnitude, &sides[0], limit)?;
+    Ok(())
+}
+
+#[test]
+fn a_filter_for_each_channel_agrees() -> Outcome {
+    let stream = stream()?;
+    for (i, case) in DEPTHWISE.iter().enumerate() {
+        check::<bf16>(&stream, case, Family::Normal, i as u64)?;
+        check::<f16>(&stream, case, Family::SmallIntegers, i as u64)?;
+        check::<f32>(&stream, case, Family::Normal, i as u64)?;
+    }
+    // All bits of f32, as no tensor core multiplies it.
+    let sides = DEPTHWISE[0].sides();
+    let [x, filters, _] = operands::<f32>(&DEPTHWISE[0], Family::Normal, 9);
+    let (on_x, on_filters) =
+        (Tensor::from_slice(&stream, &sides[0], &x)?, Tensor::from_slice(&stream, &sides[1], &filters)?);
+    let y = op(&DEPTHWISE[0]).forward(&stream, &on_x, &on_filters, Fused::default())?;
+    let want = DEPTHWISE[0].forward(&x, &filters, None, matmul::Activation::Identity);
+    let limit = tolerance::GEMM_F32.for_terms(9);
+    let (value, scale) = (&want.value, &want.magnitude);
+    compare::rounded("f32", &y.to_vec::<f32>(&stream)?, value, scale, &sides[2], limit)?;
+    Ok(())
+}
+
+#[test]
 fn hostile_numbers_agree() -> Outcome {
     let stream = stream()?;
-    for case in [CASES[1], CASES[10]] {
+    for case in [CASES[1], CASES[10], DEPTHWISE[0]] {
         for family in [Family::SmallIntegers, Family::Cancelling, Family::Subnormal] {
             check::<bf16>(&stream, &case, family, 7)?;
         }
@@ -212,7 +294,7 @@ fn hostile_numbers_agree() -> Outcome {
 fn bias_and_activation_come_last() -> Outcome {
     let stream = stream()?;
     // By the gather, with a rest of columns, as a product of matrices, and by the copy engine's windows.
-    for case in [CASES[1], CASES[16], CASES[4], BY_WINDOWS[1]] {
+    for case in [CASES[1], CASES[16], CASES[4], BY_WINDOWS[1], DEPTHWISE[2], DEPTHWISE[6]] {
         let sides = case.sides();
         let [x, filters, _] = operands::<bf16>(&case, Family::Normal, 3);
         let bias = input::<bf16>(Family::Normal, 9, sides[1][0]);
@@ -236,7 +318,7 @@ fn bias_and_activation_come_last() -> Outcome {
 #[test]
 fn special_numbers_stay_in_their_windows() -> Outcome {
     let stream = stream()?;
-    for case in [CASES[0], CASES[1], CASES[10], CASES[16], BY_WINDOWS[2]] {
+    for case in [CASES[0], CASES[1], CASES[10], CASES[16], BY_WINDOWS[2], DEPTHWISE[0], DEPTHWISE[2]] {
         let sides = case.sides();
         let [mut x, filters, mut gradient] = operands::<bf16>(&case, Family::Uniform, 5);
         let places = [0, x.len() / 2 + 1, x.len() - 1];

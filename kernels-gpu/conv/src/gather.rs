@@ -124,12 +124,12 @@ impl Gather {
     }
 
     #[inline(always)]
-    const fn is_forward(&self) -> bool {
+    pub(crate) const fn is_forward(&self) -> bool {
         self.pass == Pass::Forward as u32
     }
 
     #[inline(always)]
-    const fn walks(&self, class: [u32; 2]) -> (Walk, Walk) {
+    pub(crate) const fn walks(&self, class: [u32; 2]) -> (Walk, Walk) {
         let Convolution { height, width, .. } = &self.problem;
         if self.is_forward() {
             (Walk::forward(height), Walk::forward(width))

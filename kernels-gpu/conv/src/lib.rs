@@ -9,12 +9,14 @@
 //! | [`gather`] | the result, and the input's gradient: `conv_gather_f16`, `_bf16`, `_tf32`, and `_narrow` of each |
 //! | [`weight`] | the filters' gradient: `conv_weight_f16`, `_bf16`, `_tf32`, and `_flat` of each; `conv_sum_parts` |
 //! | `sm90` | both on Hopper, and the filters' gradient: `conv_windows_*`, `conv_windows_backward_*`, `conv_weight_windows_*` |
+//! | [`depthwise`] | all three, of channels with a filter each: `conv_depthwise_*`, `conv_depthwise_weight_*` |
 //! | [`pool`] | pooling: `conv_pool_max`, `conv_pool_average`, and `_backward` of each |
 //! | [`problem`] | the shape of a convolution, for host and kernels |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 // Iterators by value over arrays end up in local memory. Indices that unroll to constants do not.
 #![allow(clippy::needless_range_loop)]
 
+pub mod depthwise;
 mod element;
 pub mod gather;
 pub mod pool;

@@ -276,6 +276,16 @@ mod tests {
         assert_eq!(axes, 6 * 64);
     }
 
+    /// Multiplications of an input's gradient: those of the forward pass, and none by zeros between strides.
+    #[test]
+    fn classes_share_the_taps_out() {
+        for (filter, stride, dilation) in (0..96).map(|i| (1 + i % 8, 1 + i / 8 % 4, 1 + i / 32)) {
+            let axis = Axis { input: 23, output: 9, filter, stride, padding: 2, dilation };
+            let taps = (0..axis.classes()).map(|class| Walk::backward(&axis, class).taps);
+            assert_eq!(taps.sum::<u32>(), filter, "{axis:?}");
+        }
+    }
+
     #[test]
     fn an_odometer_counts() {
         for (middle, low) in [(1, 1), (3, 1), (1, 5), (3, 5), (7, 2)] {

@@ -12,8 +12,8 @@ use crate::tensor::{Shape, Tensor, TensorError, TensorMut};
 
 use super::check::{Problem, fits};
 use super::operand::{Kernels, filters_in_units, in_units};
-use super::windows;
 use super::{Algorithm, Fused};
+use super::{classes, windows};
 
 /// Blocks along z of a grid, at most.
 const MAX_BLOCKS_Z: u64 = 65535;
@@ -74,6 +74,24 @@ pub(super) fn input_gradient<T: Kernels>(
     })
 }
 
+/// A pass that the copy engine can feed, and its kernels.
+enum ByWindows {
+    Forward(&'static windows::WindowKernels, windows::Pass),
+    Backward([classes::ClassKernel; 2], classes::ByClasses),
+}
+
+impl ByWindows {
+    fn new<T: Kernels>(stream: &Stream, gather: &Gather) -> Option<Self> {
+        if gather.pass == Pass::Forward as u32 {
+            let pass = windows::Pass::new(stream, gather.problem)?;
+            Some(Self::Forward(windows::kernels(T::DTYPE)?, pass))
+        } else {
+            let classes = classes::ByClasses::new(stream, gather.problem, gather.columns)?;
+            Some(Self::Backward(classes::kernels(T::DTYPE)?, classes))
+        }
+    }
+}
+
 fn run<T: Kernels>(
     stream: &Stream,
     algorithm: Algorithm,
@@ -85,15 +103,13 @@ fn run<T: Kernels>(
     if out.shape().elements() == 0 {
         return operands.iter().try_for_each(|operand| stream.same_device("an operand", operand.device()));
     }
-    let is_forward = gather.pass == Pass::Forward as u32;
-    let pass = windows::kernels(T::DTYPE).and_then(|kernels| {
-        Some((kernels, windows::Pass::new(stream, gather.problem, is_forward, gather.columns)?))
-    });
-    let tile = match (algorithm, pass) {
-        (Algorithm::Auto | Algorithm::Windows(_), Some((kernels, pass))) => {
-            let activation = super::Activation::from_code(gather.activation);
-            let out = out.into_view::<T>()?.bytes();
-            return pass.run(stream, kernels, algorithm, operands, (bias, activation), out);
+    let tile = match (algorithm, ByWindows::new::<T>(stream, &gather)) {
+        (Algorithm::Auto | Algorithm::Windows(_), Some(ByWindows::Forward(kernels, pass))) => {
+            let fused = (bias, super::Activation::from_code(gather.activation));
+            return pass.run(stream, kernels, algorithm, operands, fused, out.into_view::<T>()?.bytes());
+        }
+        (Algorithm::Auto | Algorithm::Windows(_), Some(ByWindows::Backward(kernels, classes))) => {
+            return classes.run(stream, kernels, algorithm, operands, out.into_view::<T>()?.bytes());
         }
         (Algorithm::Windows(_), None) => return Err(algorithm.refused("Conv2d")),
         (Algorithm::Auto, None) => tile(&gather, stream.device().properties().sm_count),

@@ -26,9 +26,11 @@
 //! As a product of matrices that are gathered while they are multiplied ([`conv::gather`], [`conv::weight`]):
 //! the matrix of windows is not written. f16 and bf16 are multiplied by tensor cores and summed in f32; f32
 //! is read as tf32, 19 of its 32 bits, as PyTorch does by default. On Hopper, 16-bit convolutions without
-//! groups are fed by the copy engine, which knows windows (`conv::sm90`). Convolutions of 1 x 1 without gaps
-//! and with more than 64 channels are [products of matrices](super::gemm). [`Conv2d::algorithm`] takes
-//! another way than the one that is estimated to be the fastest.
+//! groups are fed by the copy engine, which knows windows (`conv::sm90`). Channels with a filter each, of up
+//! to 128 taps ("depthwise"), are summed without tensor cores, f32 with all of its bits
+//! ([`conv::depthwise`]). Convolutions of 1 x 1 without gaps and with more than 64 channels are [products of
+//! matrices](super::gemm). [`Conv2d::algorithm`] takes another way than the one that is estimated to be the
+//! fastest.
 //!
 //! Operands are copied first where they do not lie so: other strides, or groups whose channels are no whole
 //! units of 16 bytes (8 channels of 16 bits, 4 of f32), which get channels of zeros. So a picture's three
@@ -39,6 +41,8 @@
 //! multiprocessors determine. Nothing is added by atomics: results repeat bit for bit.
 
 pub(in crate::ops) mod check;
+mod classes;
+mod depthwise;
 mod gather;
 mod operand;
 mod pointwise;
@@ -66,7 +70,7 @@ pub enum Algorithm {
     Gather(Tile),
     /// Windows that the copy engine brings: compute capability 9.0, 16 bits, one group, at least 32 channels
     /// and 128 KiB, taps up to 255 positions apart, padding below 128, strides up to 8, and for the input's
-    /// gradient strides of 1.
+    /// gradient up to 2.
     Windows(Tile),
 }
 
@@ -94,7 +98,7 @@ impl Algorithm {
 /// The tile of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tile {
-    /// 128 x 128.
+    /// 128 x 128 (for filters' gradients by windows 128 x 192).
     Wide,
     /// 128 x 64, or for filters' gradients 64 x 128 (by windows 128 x 128).
     Narrow,
@@ -155,6 +159,8 @@ impl Conv2d {
         by_type!(x.dtype(), (operation, "x"), T => {
             if self.multiplies(&problem, problem.shape.channels) {
                 pointwise::forward::<T>(stream, &problem, x, filters, fused)
+            } else if depthwise::computes(self.algorithm, &problem) {
+                depthwise::forward::<T>(stream, &problem, x, filters, fused)
             } else {
                 gather::forward::<T>(stream, self.algorithm, &problem, x, filters, fused)
             }
@@ -184,6 +190,8 @@ impl Conv2d {
         by_type!(gradient.dtype(), (operation, "the gradient"), T => {
             if self.multiplies(&problem, problem.shape.filters) {
                 pointwise::input_gradient::<T>(stream, &problem, gradient, filters)
+            } else if depthwise::computes(self.algorithm, &problem) {
+                depthwise::input_gradient::<T>(stream, &problem, gradient, filters)
             } else {
                 gather::input_gradient::<T>(stream, self.algorithm, &problem, gradient, filters)
             }
@@ -214,6 +222,8 @@ impl Conv2d {
         by_type!(x.dtype(), (operation, "x"), T => {
             if self.multiplies(&problem, problem.shape.outputs()) {
                 pointwise::filter_gradient::<T>(stream, &problem, x, gradient)
+            } else if depthwise::computes(self.algorithm, &problem) {
+                depthwise::filter_gradient::<T>(stream, &problem, x, gradient)
             } else {
                 weight::filter_gradient::<T>(stream, self.algorithm, &problem, x, gradient)
             }

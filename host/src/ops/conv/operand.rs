@@ -1,6 +1,10 @@
 //! Element types and their kernels, and operands as kernels read them.
 
 use bytemuck::Pod;
+use conv::depthwise::weight::{
+    DepthwiseWeights, conv_depthwise_weight_bf16, conv_depthwise_weight_f16, conv_depthwise_weight_f32,
+};
+use conv::depthwise::{Depthwise, conv_depthwise_bf16, conv_depthwise_f16, conv_depthwise_f32};
 use conv::gather::{
     Gather, conv_gather_bf16, conv_gather_bf16_narrow, conv_gather_f16, conv_gather_f16_narrow,
     conv_gather_tf32, conv_gather_tf32_narrow,
@@ -27,27 +31,34 @@ pub(super) trait Kernels: Element + Pod {
     type Narrow: Kernel<Params = (Value<Gather>, Ptr<Self>, Ptr<Self>, Ptr<Self>, PtrMut<Self>)>;
     type Tall: Kernel<Params = (Value<Weights>, Ptr<Self>, Ptr<Self>, PtrMut<f32>)>;
     type Flat: Kernel<Params = (Value<Weights>, Ptr<Self>, Ptr<Self>, PtrMut<f32>)>;
+    type Depthwise: Kernel<Params = (Value<Depthwise>, Ptr<Self>, Ptr<Self>, Ptr<Self>, PtrMut<Self>)>;
+    type DepthwiseWeight: Kernel<Params = (Value<DepthwiseWeights>, Ptr<Self>, Ptr<Self>, PtrMut<f32>)>;
     const STORED: Stored;
     /// Elements of a unit.
     const UNIT: usize = VECTOR_BYTES / size_of::<Self>();
 }
 
 macro_rules! kernels {
-    ($($ty:ident = $stored:ident: $wide:ident, $narrow:ident, $tall:ident, $flat:ident;)*) => { $(
+    ($($ty:ident = $stored:ident: $wide:ident, $narrow:ident, $tall:ident, $flat:ident, $each:ident, $each_weight:ident;)*) => { $(
         impl Kernels for $ty {
             type Wide = $wide;
             type Narrow = $narrow;
             type Tall = $tall;
             type Flat = $flat;
+            type Depthwise = $each;
+            type DepthwiseWeight = $each_weight;
             const STORED: Stored = Stored::$stored;
         }
     )* };
 }
 
 kernels! {
-    f16 = F16: conv_gather_f16, conv_gather_f16_narrow, conv_weight_f16, conv_weight_f16_flat;
-    bf16 = Bf16: conv_gather_bf16, conv_gather_bf16_narrow, conv_weight_bf16, conv_weight_bf16_flat;
-    f32 = F32: conv_gather_tf32, conv_gather_tf32_narrow, conv_weight_tf32, conv_weight_tf32_flat;
+    f16 = F16: conv_gather_f16, conv_gather_f16_narrow, conv_weight_f16, conv_weight_f16_flat,
+        conv_depthwise_f16, conv_depthwise_weight_f16;
+    bf16 = Bf16: conv_gather_bf16, conv_gather_bf16_narrow, conv_weight_bf16, conv_weight_bf16_flat,
+        conv_depthwise_bf16, conv_depthwise_weight_bf16;
+    f32 = F32: conv_gather_tf32, conv_gather_tf32_narrow, conv_weight_tf32, conv_weight_tf32_flat,
+        conv_depthwise_f32, conv_depthwise_weight_f32;
 }
 
 /// Runs the body with the element type.
@@ -106,7 +117,7 @@ pub(super) fn filters_in_units<T: Kernels>(
 
 /// The tensor, dense and at a whole unit.
 #[track_caller]
-fn aligned(stream: &Stream, tensor: &Tensor) -> Result<Tensor> {
+pub(super) fn aligned(stream: &Stream, tensor: &Tensor) -> Result<Tensor> {
     let is_aligned = tensor.address().is_multiple_of(VECTOR_BYTES as u64);
     if tensor.is_contiguous() && is_aligned { Ok(tensor.clone()) } else { copy(stream, tensor) }
 }

@@ -14,15 +14,16 @@ use crate::tensor::{Shape, Tensor, TensorError, TensorMut};
 use super::Algorithm;
 use super::check::Problem;
 use super::operand::{Kernels, in_units};
-use super::windows;
+use super::windows::{self, Target};
 
 /// Parts of the positions, at most.
-const MAX_PARTS: u32 = 512;
+pub(super) const MAX_PARTS: u32 = 512;
 /// Microseconds of a piece of [`POSITIONS`] positions of a block with 128 filters, when two share a
 /// multiprocessor, and of one with 64: as products of matrices by the same instructions.
 const TILES: [(Tile, f64); 2] = [(Tile::Tall, 1.05), (Tile::Flat, 0.65)];
-/// Microseconds that a byte of the sums takes to memory and back.
+/// Microseconds that a byte of the sums takes to memory and back, and the launch that adds them.
 const BYTE_US: f64 = 2.0 / 4e6;
+const ADD_US: f64 = 3.0;
 
 #[track_caller]
 pub(super) fn filter_gradient<T: Kernels>(
@@ -55,25 +56,38 @@ pub(super) fn filter_gradient<T: Kernels>(
         };
         let plan = Plan::new(padded, tiles, stream.device().properties().sm_count);
         let windows = windows::kernels(T::DTYPE).and_then(|kernels| {
-            Some((kernels, windows::Parts::new(stream, padded, kernels, BYTE_US, MAX_PARTS)?))
+            let parts = windows::Parts::new(stream, padded, algorithm, kernels, add_us, MAX_PARTS)?;
+            Some((kernels, parts))
         });
         let by_windows = match algorithm {
             Algorithm::Auto => windows.filter(|(_, parts)| parts.time_us < plan.time_us),
             Algorithm::Gather(_) => None,
             Algorithm::Windows(_) => Some(windows.ok_or_else(|| algorithm.refused(operation))?),
         };
+        let operands = [&x, &gradient];
+        if let Some((kernels, parts)) = by_windows
+            && parts.count() == 1
+            && padded == problem.shape
+        {
+            let target = Target::Gradient(out.into_view::<T>()?.bytes());
+            return parts.run(stream, kernels, operands, target);
+        }
         let parts = by_windows.map_or(plan.weights.parts(), |(_, parts)| parts.count());
         let count = (plan.weights.sums() as usize).saturating_mul(parts as usize);
         // SAFETY: the first launch writes all of it, the second reads it.
         let sums = unsafe { DeviceBuffer::<f32>::uninit(stream, count)? };
-        let operands = [&x, &gradient];
         match (by_windows, plan.tile) {
-            (Some((kernels, parts)), _) => parts.run(stream, kernels, operands, &sums)?,
+            (Some((kernels, parts)), _) => parts.run(stream, kernels, operands, Target::Sums(&sums))?,
             (None, Tile::Tall) => sum::<T, T::Tall>(stream, &plan, operands, &sums)?,
             (None, Tile::Flat) => sum::<T, T::Flat>(stream, &plan, operands, &sums)?,
         }
-        add_parts::<T>(stream, problem, &plan.weights, parts, &sums, out)
+        add_parts::<T>(stream, parts_of::<T>(problem, &padded, parts), &sums, out)
     })
+}
+
+/// Microseconds until so many bytes of sums are written, read and added.
+fn add_us(bytes: f64) -> f64 {
+    bytes * BYTE_US + ADD_US
 }
 
 /// How the sums are cut.
@@ -99,7 +113,7 @@ impl Plan {
                 let waves = (weights.blocks(tile) * u64::from(problem.groups) * parts).div_ceil(resident);
                 let pieces = waves * u64::from(part / POSITIONS);
                 let bytes = (parts * weights.sums()) as f64 * size_of::<f32>() as f64;
-                let time_us = pieces as f64 * piece_us + bytes * BYTE_US;
+                let time_us = pieces as f64 * piece_us + add_us(bytes);
                 if time_us < best.time_us {
                     best = Self { tile, weights, time_us };
                 }
@@ -128,24 +142,26 @@ where
     unsafe { launch::<K>(stream, config, (weights, gradient, x, sums.view().within())) }
 }
 
-fn add_parts<T: Kernels>(
-    stream: &Stream,
-    problem: &Problem,
-    weights: &Weights,
-    parts: u32,
-    sums: &DeviceBuffer<f32>,
-    out: TensorMut<'_>,
-) -> Result<()> {
-    let (of_result, of_part) = (problem.shape, weights.problem);
-    let parts = Parts {
-        sums: weights.sums(),
+/// The parts of a problem's sums, of channels and filters as `of_part` has them.
+pub(super) fn parts_of<T: Kernels>(problem: &Problem, of_part: &Convolution, parts: u32) -> Parts {
+    let of_result = problem.shape;
+    Parts {
+        sums: Weights { problem: *of_part, part: POSITIONS }.sums(),
         parts,
         stored: T::STORED as u32,
         groups: of_result.groups,
         filters: [of_result.filters, of_part.filters],
         taps: of_result.height.filter * of_result.width.filter,
         channels: [of_result.channels, of_part.channels],
-    };
+    }
+}
+
+pub(super) fn add_parts<T: Kernels>(
+    stream: &Stream,
+    parts: Parts,
+    sums: &DeviceBuffer<f32>,
+    out: TensorMut<'_>,
+) -> Result<()> {
     let blocks = parts.elements().div_ceil(SUM_THREADS.into()) as u32;
     let config = LaunchConfig::new([blocks, 1, 1], [SUM_THREADS, 1, 1]);
     let out = out.write::<u8>(stream)?;

@@ -2,10 +2,9 @@
 
 use conv::problem::{Axis, Convolution};
 use conv::sm90::{
-    Arguments, ArgumentsArgs, BackwardBf16x64, BackwardBf16x128, BackwardF16x64, BackwardF16x128, Bf16x64,
-    Bf16x128, DEPTH, Entry, F16x64, F16x128, WeightBf16x128, WeightF16x128, Windows,
-    conv_weight_windows_bf16_128x128, conv_weight_windows_f16_128x128, conv_windows_backward_bf16_128x64,
-    conv_windows_backward_bf16_128x128, conv_windows_backward_f16_128x64, conv_windows_backward_f16_128x128,
+    Arguments, ArgumentsArgs, Bf16x64, Bf16x128, DEPTH, Entry, F16x64, F16x128, WeightBf16x128,
+    WeightBf16x192, WeightF16x128, WeightF16x192, Windows, conv_weight_windows_bf16_128x128,
+    conv_weight_windows_bf16_128x192, conv_weight_windows_f16_128x128, conv_weight_windows_f16_128x192,
     conv_windows_bf16_128x64, conv_windows_bf16_128x128, conv_windows_f16_128x64, conv_windows_f16_128x128,
 };
 use cuda_std::kernel::{Kernel, Map, PtrMut, Value};
@@ -34,14 +33,18 @@ const LEAST_BYTES: u64 = 128 * 1024;
 /// Channels from which a stage of 64 is worth it.
 const LEAST_CHANNELS: u32 = 32;
 /// Corners of windows, and steps to their taps, that a map can have in two dimensions.
-const CORNERS: std::ops::Range<i64> = -128..128;
-const MOST_OFFSET: u64 = 255;
+pub(super) const CORNERS: std::ops::Range<i64> = -128..128;
+pub(super) const MOST_OFFSET: u64 = 255;
 /// Steps from a window to the next that a map can have.
 const MOST_STRIDE: u32 = 8;
 /// Rows of tiles of a raster group.
-const RASTER_GROUP: u32 = 8;
+pub(super) const RASTER_GROUP: u32 = 8;
 /// Microseconds of a stage of a tile of 128 x 128, and of one of 128 x 64 (H100, ResNet-50's of 3 x 3).
 const STAGE_US: [f64; 2] = [0.41, 0.335];
+/// The same of filters' gradients: of 128 x 192 (512 filters of 512 channels, 3 x 3, at 7 x 7) and 128 x 128.
+const WEIGHT_STAGE_US: [f64; 2] = [0.48, 0.41];
+/// Microseconds in which a wave of these stores its sums, where no products of other tiles hide that.
+const WEIGHT_STORE_US: [f64; 2] = [6.0, 0.0];
 
 type Parameters = (Map, Map, Map, Value<Arguments>, PtrMut<u8>);
 
@@ -55,8 +58,7 @@ pub(super) struct WindowKernel {
 /// The kernels of an element type: wide ones first.
 pub(super) struct WindowKernels {
     forward: [WindowKernel; 2],
-    backward: [WindowKernel; 2],
-    weight: WindowKernel,
+    weight: [WindowKernel; 2],
     ty: Type,
 }
 
@@ -69,11 +71,10 @@ pub(super) const BF16: WindowKernels = WindowKernels {
         kernel::<conv_windows_bf16_128x128>(Bf16x128::ENTRY),
         kernel::<conv_windows_bf16_128x64>(Bf16x64::ENTRY),
     ],
-    backward: [
-        kernel::<conv_windows_backward_bf16_128x128>(BackwardBf16x128::ENTRY),
-        kernel::<conv_windows_backward_bf16_128x64>(BackwardBf16x64::ENTRY),
+    weight: [
+        kernel::<conv_weight_windows_bf16_128x192>(WeightBf16x192::ENTRY),
+        kernel::<conv_weight_windows_bf16_128x128>(WeightBf16x128::ENTRY),
     ],
-    weight: kernel::<conv_weight_windows_bf16_128x128>(WeightBf16x128::ENTRY),
     ty: Type::Bf16,
 };
 
@@ -82,11 +83,10 @@ pub(super) const F16: WindowKernels = WindowKernels {
         kernel::<conv_windows_f16_128x128>(F16x128::ENTRY),
         kernel::<conv_windows_f16_128x64>(F16x64::ENTRY),
     ],
-    backward: [
-        kernel::<conv_windows_backward_f16_128x128>(BackwardF16x128::ENTRY),
-        kernel::<conv_windows_backward_f16_128x64>(BackwardF16x64::ENTRY),
+    weight: [
+        kernel::<conv_weight_windows_f16_128x192>(WeightF16x192::ENTRY),
+        kernel::<conv_weight_windows_f16_128x128>(WeightF16x128::ENTRY),
     ],
-    weight: kernel::<conv_weight_windows_f16_128x128>(WeightF16x128::ENTRY),
     ty: Type::F16,
 };
 
@@ -131,43 +131,34 @@ unsafe fn launch_as<K: Kernel<Params = Parameters>>(
 
 /// Windows over a tensor, along the width and the height.
 #[derive(Clone, Copy, Debug)]
-struct Walk {
+pub(super) struct Walk {
     /// Positions of the tensor, and windows.
-    sides: [u32; 2],
-    counts: [u32; 2],
-    strides: [u32; 2],
-    lower: [i32; 2],
-    upper: [i32; 2],
-    dilations: [u32; 2],
-    taps: [u32; 2],
+    pub sides: [u32; 2],
+    pub counts: [u32; 2],
+    pub strides: [u32; 2],
+    pub lower: [i32; 2],
+    pub upper: [i32; 2],
+    pub dilations: [u32; 2],
+    pub taps: [u32; 2],
 }
 
 impl Walk {
-    /// Of the forward pass, over the input, or of the backward pass without strides, over the result's
-    /// gradient; `None` where no map can say it.
-    fn new(problem: &Convolution, is_forward: bool) -> Option<Self> {
+    /// Of the forward pass, over the input; `None` where no map can say it.
+    fn new(problem: &Convolution) -> Option<Self> {
         let axes = [&problem.width, &problem.height];
         let along = |of: fn(&Axis) -> u32| axes.map(of);
-        let strides = if is_forward { along(|axis| axis.stride) } else { [1, 1] };
-        let (sides, counts) = if is_forward {
-            (along(|axis| axis.input), along(|axis| axis.output))
-        } else {
-            (along(|axis| axis.output), along(|axis| axis.input))
-        };
-        let is_possible = (is_forward || axes.iter().all(|axis| axis.stride == 1))
-            && axes.iter().all(|axis| axis.window() - 1 <= MOST_OFFSET && axis.stride <= MOST_STRIDE);
-        let corner = |index: usize| -> Option<[i64; 2]> {
-            let axis = axes[index];
-            let (reach, padding) = (axis.window() as i64 - 1, i64::from(axis.padding));
-            let [lower, upper] =
-                if is_forward { [-padding, padding - reach] } else { [padding - reach, -padding] };
+        let is_possible =
+            axes.iter().all(|axis| axis.window() - 1 <= MOST_OFFSET && axis.stride <= MOST_STRIDE);
+        let corner = |axis: &Axis| -> Option<[i64; 2]> {
+            let padding = i64::from(axis.padding);
+            let [lower, upper] = [-padding, padding - (axis.window() as i64 - 1)];
             (CORNERS.contains(&lower) && CORNERS.contains(&upper)).then_some([lower, upper])
         };
-        let [x, y] = [corner(0)?, corner(1)?];
+        let [x, y] = [corner(axes[0])?, corner(axes[1])?];
         is_possible.then(|| Self {
-            sides,
-            counts,
-            strides,
+            sides: along(|axis| axis.input),
+            counts: along(|axis| axis.output),
+            strides: along(|axis| axis.stride),
             lower: [x[0] as i32, y[0] as i32],
             upper: [x[1] as i32, y[1] as i32],
             dilations: along(|axis| axis.dilation),
@@ -176,14 +167,14 @@ impl Walk {
     }
 
     /// The windows as a kernel takes them, of so many channels.
-    fn windows(&self, channels: u32) -> Windows {
+    pub fn windows(&self, channels: u32) -> Windows {
         let Self { counts, strides, lower, dilations, taps, .. } = *self;
         let taps = [taps[0], taps[0] * taps[1]];
         Windows { counts, strides, lower, dilations, taps, channels: channels.next_multiple_of(DEPTH) }
     }
 
     /// The map of `windows` windows at a time over a tensor of `images` and `channels`.
-    fn map<'a>(
+    pub fn map<'a>(
         &self,
         tensor: DeviceView<'a, u8>,
         images: u32,
@@ -202,41 +193,41 @@ impl Walk {
 }
 
 /// A map of a dense tensor of three dimensions, in boxes of lines of 128 bytes.
-fn boxes<'a>(tensor: DeviceView<'a, u8>, dims: [u32; 3], box_dims: [u32; 3]) -> Result<TensorMap<'a>> {
+pub(super) fn boxes<'a>(
+    tensor: DeviceView<'a, u8>,
+    dims: [u32; 3],
+    box_dims: [u32; 3],
+) -> Result<TensorMap<'a>> {
     let swizzle = if u64::from(box_dims[0]) * BYTES == 128 { Swizzle::B128 } else { Swizzle::B64 };
     let tiling =
         Tiling::new(dims.map(|dim| dim as usize), box_dims).swizzle(swizzle).l2_promotion(L2Promotion::B128);
     TensorMap::new(tensor.cast::<u16>(), &tiling)
 }
 
-/// A pass of a convolution that these kernels can do.
+/// Whether a tensor of these sides is read by windows on this device, of so many channels that a stage is
+/// worth it.
+pub(super) fn can_read(stream: &Stream, groups: u32, [images, height, width, channels]: [u32; 4]) -> bool {
+    let sides = [images, height, width, channels];
+    let bytes = sides.iter().fold(BYTES, |bytes, &side| bytes.saturating_mul(side.into()));
+    stream.device().arch() == ARCH && groups == 1 && channels >= LEAST_CHANNELS && bytes >= LEAST_BYTES
+}
+
+/// A forward pass that these kernels can do.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pass {
-    /// With channels and filters in whole units.
+    /// With channels in whole units.
     problem: Convolution,
     walk: Walk,
-    is_forward: bool,
-    /// Columns that are computed.
-    columns: u32,
 }
 
 impl Pass {
-    /// The forward or backward pass of a problem whose operands lie in whole units, if it can be done: on
-    /// this device, without groups, with columns in whole units.
-    pub fn new(stream: &Stream, problem: Convolution, is_forward: bool, columns: u32) -> Option<Self> {
-        let (depth, positions) = if is_forward {
-            (problem.channels, [problem.width.input, problem.height.input])
-        } else {
-            (problem.filters, [problem.width.output, problem.height.output])
-        };
-        let bytes = [problem.images, depth, positions[0], positions[1]]
-            .iter()
-            .fold(BYTES, |bytes, &side| bytes.saturating_mul(side.into()));
-        let is_worth_it = depth >= LEAST_CHANNELS && columns.is_multiple_of(8) && bytes >= LEAST_BYTES;
-        if stream.device().arch() != ARCH || problem.groups != 1 || !is_worth_it {
-            return None;
-        }
-        Some(Self { problem, walk: Walk::new(&problem, is_forward)?, is_forward, columns })
+    /// The pass of a problem whose operands lie in whole units, if it can be done: on this device, without
+    /// groups, with filters in whole units.
+    pub fn new(stream: &Stream, problem: Convolution) -> Option<Self> {
+        let Convolution { images, groups, channels, height, width, .. } = problem;
+        let can_read = can_read(stream, groups, [images, height.input, width.input, channels]);
+        let is_possible = can_read && problem.filters.is_multiple_of(8);
+        Some(Self { problem, walk: Walk::new(&problem)? }).filter(|_| is_possible)
     }
 
     /// Queues it.
@@ -249,40 +240,32 @@ impl Pass {
         (bias, activation): (Option<&Tensor>, Activation),
         out: DeviceViewMut<'_, u8>,
     ) -> Result<()> {
-        let Self { problem, walk, is_forward, columns } = *self;
-        let Convolution { images, channels, filters: count, .. } = problem;
-        let depth = if is_forward { channels } else { count };
-        let windows = walk.windows(depth);
+        let Self { problem, walk } = *self;
+        let Convolution { images, channels, filters: n, .. } = problem;
+        let windows = walk.windows(channels);
         let m = images * walk.counts[0] * walk.counts[1];
-        let (kernel, tiles) = self.choose(stream, kernels, algorithm, m);
+        let (index, tiles) = choose(stream, algorithm, kernels.forward.map(|kernel| kernel.entry), [1, m, n]);
+        let kernel = kernels.forward[index];
         let [block_m, block_n] = kernel.entry.block;
         let taps = windows.taps[1];
-        let filter_box = if is_forward { [DEPTH, 1, block_n] } else { [DEPTH, 1, DEPTH] };
         let is_plain = bias.is_none() && activation == Activation::None;
         let format = OutputFormat::new(OutputType::Element16)
             .with(OutputFlag::Paired, true)
             .with(OutputFlag::ByTma, true)
             .with(OutputFlag::Plain, is_plain)
             .with(OutputFlag::Identity, is_plain);
-        let row = u64::from(columns);
-        let out_map = boxes(out.view(), [columns, m, 1], [kernel.entry.store_columns, DEPTH, 1])?;
+        let out_map = boxes(out.view(), [n, m, 1], [kernel.entry.store_columns, DEPTH, 1])?;
         let maps = [
-            walk.map(read.span_bytes()?, images, depth, block_m)?,
-            boxes(filters.span_bytes()?, [channels, taps, count], filter_box)?,
+            walk.map(read.span_bytes()?, images, channels, block_m)?,
+            boxes(filters.span_bytes()?, [channels, taps, n], [DEPTH, 1, block_n])?,
             out_map,
         ];
-        let shape = GemmShape {
-            m,
-            n: columns,
-            k: taps * windows.channels,
-            batch: 1,
-            raster_group: RASTER_GROUP,
-            part_k: 0,
-        };
+        let k = taps * windows.channels;
+        let shape = GemmShape { m, n, k, batch: 1, raster_group: RASTER_GROUP, part_k: 0 };
         let launched = Launch {
             maps,
             shape,
-            output: OutputParams { row, matrix: 0, format },
+            output: OutputParams { row: n.into(), matrix: 0, format },
             windows,
             bias: bias.map(Tensor::span_bytes).transpose()?,
             bias_type: kernels.ty,
@@ -293,29 +276,36 @@ impl Pass {
         // number for each column.
         unsafe { queue(stream, kernel, tiles, launched) }
     }
+}
 
-    /// The kernel that is asked for, or else whose waves of tiles take the least time, and its tiles.
-    fn choose(
-        &self,
-        stream: &Stream,
-        kernels: &WindowKernels,
-        algorithm: Algorithm,
-        m: u32,
-    ) -> (WindowKernel, u64) {
-        let multiprocessors = u64::from(stream.device().properties().sm_count.max(1));
-        let of = if self.is_forward { kernels.forward } else { kernels.backward };
-        let tiles = |kernel: &WindowKernel| {
-            let [block_m, block_n] = kernel.entry.block;
-            u64::from(m.div_ceil(block_m)) * u64::from(self.columns.div_ceil(block_n))
-        };
-        let time = |index: usize| tiles(&of[index]).div_ceil(multiprocessors) as f64 * STAGE_US[index];
-        let best = match algorithm {
-            Algorithm::Windows(Tile::Wide) => of[0],
-            Algorithm::Windows(Tile::Narrow) => of[1],
-            Algorithm::Auto | Algorithm::Gather(_) => of[usize::from(time(1) < time(0))],
-        };
-        (best, tiles(&best))
-    }
+/// The number of the kernel that is asked for, or else whose waves of tiles take the least time, and its
+/// tiles: of a wide and a narrow one, for a batch of products of m by n.
+pub(super) fn choose(
+    stream: &Stream,
+    algorithm: Algorithm,
+    entries: [Entry; 2],
+    [batch, m, n]: [u32; 3],
+) -> (usize, u64) {
+    let multiprocessors = u64::from(stream.device().properties().sm_count.max(1));
+    let tiles = entries.map(|Entry { block: [block_m, block_n], .. }| {
+        u64::from(batch) * u64::from(m.div_ceil(block_m)) * u64::from(n.div_ceil(block_n))
+    });
+    let time = |index: usize| tiles[index].div_ceil(multiprocessors) as f64 * STAGE_US[index];
+    let best = match algorithm {
+        Algorithm::Windows(Tile::Wide) => 0,
+        Algorithm::Windows(Tile::Narrow) => 1,
+        Algorithm::Auto | Algorithm::Gather(_) => usize::from(time(1) < time(0)),
+    };
+    (best, tiles[best])
+}
+
+/// The launch of an entry, as many blocks as run at once.
+pub(super) fn config(stream: &Stream, entry: Entry, tiles: u64) -> LaunchConfig {
+    let blocks = tiles.min(stream.device().properties().sm_count.into()) as u32;
+    LaunchConfig::new([blocks, 1, 1], [entry.threads, 1, 1])
+        .with_shared(entry.shared)
+        .cluster([1, 1, 1])
+        .overlapping_previous()
 }
 
 /// Queues a kernel by as many blocks as run at once.
@@ -323,11 +313,7 @@ impl Pass {
 /// # Safety
 /// As for the kernel.
 unsafe fn queue(stream: &Stream, kernel: WindowKernel, tiles: u64, launched: Launch<'_>) -> Result<()> {
-    let blocks = tiles.min(stream.device().properties().sm_count.into()) as u32;
-    let config = LaunchConfig::new([blocks, 1, 1], [kernel.entry.threads, 1, 1])
-        .with_shared(kernel.entry.shared)
-        .cluster([1, 1, 1])
-        .overlapping_previous();
+    let config = config(stream, kernel.entry, tiles);
     // SAFETY: the caller's contract; the configuration is the entry's; the kernel waits for earlier launches.
     unsafe { (kernel.launch)(stream, config, launched) }
 }
@@ -337,6 +323,8 @@ unsafe fn queue(stream: &Stream, kernel: WindowKernel, tiles: u64, launched: Lau
 pub(super) struct Parts {
     problem: Convolution,
     walk: Walk,
+    /// Which kernel.
+    index: usize,
     /// Positions of a part, a multiple of [`DEPTH`].
     part: u32,
     tiles: u64,
@@ -344,33 +332,59 @@ pub(super) struct Parts {
     pub time_us: f64,
 }
 
+/// Where filters' gradients go.
+pub(super) enum Target<'a> {
+    /// The sums of each part, `[parts, filters, taps, channels]`.
+    Sums(&'a DeviceBuffer<f32>),
+    /// The gradient, of one part.
+    Gradient(DeviceViewMut<'a, u8>),
+}
+
 impl Parts {
-    /// As [`Pass::new`], with whole stages of channels.
+    /// As [`Pass::new`], with whole stages of channels, in at most `most` parts. More than one take `add_us`
+    /// of so many bytes of sums to be added.
     pub fn new(
         stream: &Stream,
         problem: Convolution,
+        algorithm: Algorithm,
         kernels: &WindowKernels,
-        byte_us: f64,
+        add_us: impl Fn(f64) -> f64,
         most: u32,
     ) -> Option<Self> {
-        let pass = Pass::new(stream, problem, true, problem.filters)?;
+        let pass = Pass::new(stream, problem)?;
         if !problem.channels.is_multiple_of(DEPTH) {
             return None;
         }
         let multiprocessors = u64::from(stream.device().properties().sm_count.max(1));
-        let [block_m, block_n] = kernels.weight.entry.block;
         let columns = problem.filter_elements();
         let sums = f64::from(columns) * f64::from(problem.filters) * size_of::<f32>() as f64;
-        let of_part = u64::from(problem.filters.div_ceil(block_m)) * u64::from(columns.div_ceil(block_n));
         let positions = problem.outputs();
-        let plan = |count: u32| {
+        let plan = |(index, count): (usize, u32)| {
+            let [block_m, block_n] = kernels.weight[index].entry.block;
+            let of_part = u64::from(problem.filters.div_ceil(block_m)) * u64::from(columns.div_ceil(block_n));
             let part = positions.div_ceil(count).next_multiple_of(DEPTH);
-            let tiles = of_part * u64::from(positions.div_ceil(part));
-            let stages = tiles.div_ceil(multiprocessors) * u64::from(part / DEPTH);
-            let time_us = stages as f64 * STAGE_US[0] + f64::from(positions.div_ceil(part)) * sums * byte_us;
-            Self { problem, walk: pass.walk, part, tiles, time_us }
+            let parts = positions.div_ceil(part);
+            let tiles = of_part * u64::from(parts);
+            let tile_us = f64::from(part / DEPTH) * WEIGHT_STAGE_US[index];
+            let store_us = if parts == 1 {
+                0.0
+            } else {
+                tiles.div_ceil(multiprocessors) as f64 * WEIGHT_STORE_US[index]
+                    + add_us(f64::from(parts) * sums)
+            };
+            let time_us = tiles.div_ceil(multiprocessors) as f64 * tile_us + store_us;
+            Self { problem, walk: pass.walk, index, part, tiles, time_us }
         };
-        (1..=most.min(positions.div_ceil(DEPTH))).map(plan).min_by(|a, b| a.time_us.total_cmp(&b.time_us))
+        let indices = match algorithm {
+            Algorithm::Windows(Tile::Wide) => 0..1,
+            Algorithm::Windows(Tile::Narrow) => 1..2,
+            Algorithm::Auto | Algorithm::Gather(_) => 0..2,
+        };
+        let counts = 1..=most.min(positions.div_ceil(DEPTH));
+        indices
+            .flat_map(|index| counts.clone().map(move |count| (index, count)))
+            .map(plan)
+            .min_by(|a, b| a.time_us.total_cmp(&b.time_us))
     }
 
     /// How many.
@@ -378,24 +392,36 @@ impl Parts {
         self.problem.outputs().div_ceil(self.part)
     }
 
-    /// Queues the sums of each part, `[parts, filters, taps, channels]`.
+    /// Queues the sums of each part, or the gradient.
     pub fn run(
         &self,
         stream: &Stream,
         kernels: &WindowKernels,
         [x, gradient]: [&Tensor; 2],
-        sums: &DeviceBuffer<f32>,
+        target: Target<'_>,
     ) -> Result<()> {
-        let Self { problem, walk, part, tiles, .. } = *self;
+        let Self { problem, walk, index, part, tiles, .. } = *self;
         let Convolution { images, channels, filters, .. } = problem;
-        let columns = problem.filter_elements();
+        let (columns, kernel) = (problem.filter_elements(), kernels.weight[index]);
         let map = boxes(gradient.span_bytes()?, [filters, problem.outputs(), 1], [DEPTH, DEPTH, 1])?;
-        let format = OutputFormat::new(OutputType::F32)
+        let (element, is_gradient) = match &target {
+            Target::Sums(_) => (OutputType::F32, false),
+            Target::Gradient(_) => (OutputType::Element16, true),
+        };
+        let format = OutputFormat::new(element)
             .with(OutputFlag::Paired, true)
-            .with(OutputFlag::Identity, true);
+            .with(OutputFlag::Identity, true)
+            .with(OutputFlag::Plain, is_gradient);
+        let (out_map, data) = match &target {
+            Target::Sums(sums) => (map, sums.view().bytes().within()),
+            Target::Gradient(out) => {
+                let store_box = [kernel.entry.store_columns, DEPTH, 1];
+                (boxes(out.view(), [columns, filters, 1], store_box)?, out.view().within())
+            }
+        };
         let matrix = u64::from(filters) * u64::from(columns);
         let launched = Launch {
-            maps: [map, walk.map(x.span_bytes()?, images, channels, DEPTH)?, map],
+            maps: [map, walk.map(x.span_bytes()?, images, channels, DEPTH)?, out_map],
             shape: GemmShape {
                 m: filters,
                 n: columns,
@@ -409,10 +435,11 @@ impl Parts {
             bias: None,
             bias_type: Type::F32,
             activation: Activation::None,
-            data: sums.view().bytes().within(),
+            data,
         };
-        // SAFETY: the maps are what the kernel asks for; the sums are as long as their parts.
-        unsafe { queue(stream, kernels.weight, tiles, launched) }
+        // SAFETY: the maps are what the kernel asks for; the sums are as long as their parts, and the
+        // gradient is exclusively borrowed.
+        unsafe { queue(stream, kernel, tiles, launched) }
     }
 }
 

@@ -24,6 +24,9 @@ pub fn stops() -> Vec<Stop> {
     }
     // Units of channels, and channels one by one.
     for channels in [16, 3] {
+        stops.push(depthwise::<bf16>(channels));
+        stops.push(depthwise::<f16>(channels));
+        stops.push(depthwise::<f32>(channels));
         stops.push(pool::<bf16>(channels));
         stops.push(pool::<f16>(channels));
         stops.push(pool::<f32>(channels));
@@ -44,6 +47,29 @@ fn pool<T: Element + testkit::Element + Pod>(channels: usize) -> Stop {
         let mut bytes = bytemuck::cast_slice(&places.to_vec::<i32>(stream)?).to_vec();
         for tensor in [y, dx, mean, of_mean] {
             bytes.extend_from_slice(bytemuck::cast_slice(&tensor.to_vec::<T>(stream)?));
+        }
+        Ok(bytes)
+    })
+}
+
+/// A filter for each channel: taps three at a time and one by one, with strides and without.
+fn depthwise<T: Element + testkit::Element + Pod>(channels: usize) -> Stop {
+    Stop::new(format!("a filter a channel, {}, {channels} channels", T::DTYPE), move |stream| {
+        let sides = [[2, 9, 11, channels], [channels, 3, 4, 1]];
+        let upload = |seed: u64, sides: &[usize]| {
+            Tensor::from_slice(stream, sides, &input::<T>(Family::Normal, seed, sides.iter().product()))
+        };
+        let (x, filters, bias) = (upload(1, &sides[0])?, upload(2, &sides[1])?, upload(3, &[channels])?);
+        let mut bytes = Vec::new();
+        for stride in [1, 2] {
+            let conv = Conv2d { padding: [1, 2], stride: [stride; 2], groups: channels, ..Conv2d::default() };
+            let fused = Fused { bias: Some(&bias), activation: Activation::Silu };
+            let y = conv.forward(stream, &x, &filters, fused)?;
+            let dx = conv.input_gradient(stream, &y, &filters, [9, 11])?;
+            let dw = conv.filter_gradient(stream, &x, &y, [3, 4])?;
+            for tensor in [y, dx, dw] {
+                bytes.extend_from_slice(bytemuck::cast_slice(&tensor.to_vec::<T>(stream)?));
+            }
         }
         Ok(bytes)
     })

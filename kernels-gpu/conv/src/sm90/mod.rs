@@ -7,11 +7,12 @@
 //!   B  the filters' channels at that tap                               one box of `[channels, taps, filters]`
 //!   C  rows are positions, columns filters: dense, stored by TMA through the epilogue of products
 //! ```
-//! * **Backward** without stride is the same walk over the result's gradient, with the taps in reverse and B
-//!   lying the other way ([`gemm`]'s `nn`).
+//! * **Backward** is the same walk over the result's gradient, with the taps in reverse and B lying the other
+//!   way ([`gemm`]'s `nn`), for each class of positions: [`classes`].
 //! * **Filters' gradients**: k is positions, 64 a stage. A is the result's gradient, by filters; B is 64
 //!   channels at a tap for these positions, one copy for each 64 columns; both lie with k outermost (`tn`).
-//!   Positions are cut into parts, as in [`crate::weight`], a matrix of a batch each.
+//!   Positions are cut into parts, as in [`crate::weight`], a matrix of a batch each. One part alone is the
+//!   gradient, and leaves as that.
 //!
 //! A window's corner is computed once a tile, by divisions of one thread that copies ahead; then taps and
 //! channels count on. A stage of 128 x 128 takes 32 KiB and 64 instructions of 64 x 128 x 16.
@@ -20,7 +21,10 @@
 //! |---|---|---|
 //! | `conv_windows_*_128x128`, `_128x64` | a consumer's own, in turns (ping-pong) | 128; 64 |
 //! | `conv_windows_backward_*` | the same | 128; 64 |
-//! | `conv_weight_windows_*` | 128 filters x 128 columns, in turns | 128 |
+//! | `conv_weight_windows_*_128x128` | 128 filters x 128 columns, in turns | 128 |
+//! | `conv_weight_windows_*_128x192` | 128 filters x 192 columns, half of the rows each: 3 x 3 taps of 64 channels are three, and 512 filters of 512 channels one wave | 96 |
+
+pub mod classes;
 
 use cuda_std::tma::{self, TensorMap};
 use cuda_std::wgmma::{BF16, F16};
@@ -32,7 +36,7 @@ use gemm::sm90::fusion::StandardFusion;
 use gemm::sm90::mainloop::{InAccumulators, Loader, Maps, run_from};
 use gemm::sm90::operands::{Operands, Pair};
 use gemm::sm90::tile_scheduler::{GemmShape, PersistentScheduler, TileCoord};
-use primitives::tma::{BOX_BYTES, BOX_ELEMENTS, Major};
+use primitives::tma::{BOX_BYTES, BOX_ELEMENTS};
 
 use crate::problem::Odometer;
 
@@ -117,26 +121,13 @@ impl<C: Config> Loader<C> for Gathered<'_> {
     unsafe fn load(&mut self, stage: Stage<C>, full: u32, tile: TileCoord, _: u32) {
         let ([x, y, image], [across, down, number]) = (self.corner, self.tap);
         let [step_x, step_y] = self.windows.dilations;
-        let (channel, [width, taps]) = (self.channel as i32, self.windows.taps);
+        let (channel, [width, _]) = (self.channel as i32, self.windows.taps);
         // SAFETY: the caller's contract; the maps are as the kernels ask.
         unsafe {
             let offsets = [(across * step_x) as u16, (down * step_y) as u16];
             tma::load_im2col_4d(stage.a(), self.maps.a, full, [channel, x, y, image], offsets);
-            match C::Operands::MAJOR_B {
-                Major::K => {
-                    let coords = [channel, number as i32, tile.column as i32];
-                    tma::load_3d(stage.b(), self.maps.b, full, coords);
-                }
-                Major::Mn => {
-                    let mut index = 0;
-                    while index < C::BLOCK_N / BOX_ELEMENTS {
-                        let column = (tile.column + index * BOX_ELEMENTS) as i32;
-                        let coords = [column, (taps - 1 - number) as i32, channel];
-                        tma::load_3d(stage.b() + index * BOX_BYTES, self.maps.b, full, coords);
-                        index += 1;
-                    }
-                }
-            }
+            let coords = [channel, number as i32, tile.column as i32];
+            tma::load_3d(stage.b(), self.maps.b, full, coords);
         }
         self.channel += DEPTH;
         if self.channel >= self.windows.channels {
@@ -234,8 +225,9 @@ unsafe fn by_positions<C: Config<EpiloguePlan = EpiloguePlan<C>, Stored = <C as 
     data: *mut u8,
 ) {
     let Arguments { shape, output, epilogue, .. } = arguments;
-    // f32, by the threads.
-    let output = Output::limited(data, output, &[OutputFlag::Paired, OutputFlag::Identity]);
+    // f32, by the threads; or the gradient itself.
+    let output =
+        Output::limited(data, output, &[OutputFlag::Paired, OutputFlag::Identity, OutputFlag::Plain]);
     let fusion: StandardFusion<'_, <C::Operands as Operands>::Element16> =
         StandardFusion::new(epilogue, output);
     let scheduler = PersistentScheduler::new::<C>(shape);
@@ -260,20 +252,32 @@ pub struct Entry {
     pub shared: u32,
 }
 
-/// Kernels: name, configuration, type, orders, columns, and the function that runs them.
+impl Entry {
+    const fn of<C: Config>() -> Self {
+        Self {
+            block: [C::BLOCK_M, C::BLOCK_N],
+            store_columns: C::STORE_COLUMNS,
+            threads: C::THREADS,
+            shared: C::SHARED,
+        }
+    }
+}
+
+/// Kernels: name, configuration, type, orders, groups of rows of a consumer and columns, and the function
+/// that runs them.
 macro_rules! kernels {
-    ($(#[kernel] fn $name:ident as $config:ident: $element:ident, trans $trans_a:literal $trans_b:literal, 2 x $columns:literal, $run:ident;)*) => { $(
+    ($(#[kernel] fn $name:ident as $config:ident: $element:ident, trans $trans_a:literal $trans_b:literal, $groups:literal x $columns:literal, $run:ident;)*) => { $(
         /// The configuration of the kernel of this name.
         #[derive(Clone, Copy)]
         pub struct $config;
 
         impl Config for $config {
             type Operands = Pair<$element, $element, $element, $trans_a, $trans_b>;
-            type Tile = [[f32; $columns / 2]; 2];
+            type Tile = [[f32; $columns / 2]; $groups];
             type Stored = Self::Tile;
             type EpiloguePlan = EpiloguePlan<Self>;
             const CONSUMERS: u32 = 2;
-            const PING_PONG: bool = true;
+            const PING_PONG: bool = $groups == 2;
             const CLUSTER_M: u32 = 1;
             const CLUSTER_N: u32 = 1;
             const TRANSPOSED: bool = false;
@@ -281,22 +285,17 @@ macro_rules! kernels {
 
         impl $config {
             /// The row of a table of kernels.
-            pub const ENTRY: Entry = Entry {
-                block: [Self::BLOCK_M, Self::BLOCK_N],
-                store_columns: Self::STORE_COLUMNS,
-                threads: Self::THREADS,
-                shared: Self::SHARED,
-            };
+            pub const ENTRY: Entry = Entry::of::<Self>();
         }
 
         /// See the module.
         ///
         /// # Safety
         /// The maps describe what the module says, of live tensors: windows of `BLOCK_M` positions (64 for
-        /// filters' gradients) and 64 channels, filters in boxes of 64 channels, a tap, and `BLOCK_N` filters
-        /// (backward: 64), the result's gradient in boxes of 64 by 64, and the result; swizzled. The
-        /// arguments describe the same; `data` is valid for writes of the result. The configuration of the
-        /// launch is that of [`run_from`].
+        /// filters' gradients) and 64 channels, filters in boxes of 64 channels, a tap, and `BLOCK_N`
+        /// filters, the result's gradient in boxes of 64 by 64, and the result; swizzled. The arguments
+        /// describe the same; `data` is valid for writes of the result. The configuration of the launch is
+        /// that of [`run_from`].
         #[kernel(launch_bounds(<$config as Config>::THREADS, 1))]
         pub unsafe fn $name(
             a: &TensorMap,
@@ -316,10 +315,8 @@ kernels! {
     #[kernel] fn conv_windows_bf16_128x64 as Bf16x64: BF16, trans 0 0, 2 x 64, gathered;
     #[kernel] fn conv_windows_f16_128x128 as F16x128: F16, trans 0 0, 2 x 128, gathered;
     #[kernel] fn conv_windows_f16_128x64 as F16x64: F16, trans 0 0, 2 x 64, gathered;
-    #[kernel] fn conv_windows_backward_bf16_128x128 as BackwardBf16x128: BF16, trans 0 1, 2 x 128, gathered;
-    #[kernel] fn conv_windows_backward_bf16_128x64 as BackwardBf16x64: BF16, trans 0 1, 2 x 64, gathered;
-    #[kernel] fn conv_windows_backward_f16_128x128 as BackwardF16x128: F16, trans 0 1, 2 x 128, gathered;
-    #[kernel] fn conv_windows_backward_f16_128x64 as BackwardF16x64: F16, trans 0 1, 2 x 64, gathered;
+    #[kernel] fn conv_weight_windows_bf16_128x192 as WeightBf16x192: BF16, trans 1 1, 1 x 192, by_positions;
     #[kernel] fn conv_weight_windows_bf16_128x128 as WeightBf16x128: BF16, trans 1 1, 2 x 128, by_positions;
+    #[kernel] fn conv_weight_windows_f16_128x192 as WeightF16x192: F16, trans 1 1, 1 x 192, by_positions;
     #[kernel] fn conv_weight_windows_f16_128x128 as WeightF16x128: F16, trans 1 1, 2 x 128, by_positions;
 }

@@ -12,7 +12,7 @@ use super::config::{Block, Config, Of, Stage, WARPGROUP};
 use super::epilogue::Epilogue;
 use super::operands::{AccumulatorTile, Operands, STEPS, SharedOperand};
 pub use super::output::Maps;
-use super::tile_scheduler::{GemmShape, TileCoord, TileScheduler};
+use super::tile_scheduler::{GemmShape, TileCoord, TileScheduler, share};
 
 /// Registers of a producer's and a consumer's thread: `128 * 40 + 256 * 232` of the block's `384 * 168`.
 const REGISTERS: [u32; 2] = [40, 232];
@@ -155,9 +155,9 @@ unsafe fn produce<C: Config, S: TileScheduler<C>, L: Loader<C>>(
 ) {
     let bytes = C::Operands::MAJOR_A.bytes(C::BLOCK_M) + C::Operands::MAJOR_B.bytes(C::BLOCK_N);
     let at = block.coord;
-    let k_tiles = shape.share::<C>(at.share);
     let mut state = PipelineState::START;
     while scheduler.has_tile() {
+        let k_tiles = share::<C>(scheduler.k_tiles(&shape), at.share);
         let tile = scheduler.coord([at.row, at.column]);
         let (first_k, [batch, group]) = shape.origin(tile);
         let tile = TileCoord { batch, group, ..tile };
@@ -197,8 +197,8 @@ unsafe fn consume<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
     let mut state = PipelineState::START;
     if C::PING_PONG {
         let consumer = thread / WARPGROUP;
+        state = state.skip(consumer * scheduler.k_tiles(&shape));
         scheduler.advance(consumer);
-        state = state.skip(consumer * shape.k_tiles::<C>());
     }
     let mut is_first = true;
     let mut parity = 0;
@@ -211,7 +211,7 @@ unsafe fn consume<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
         tile.row += first_row;
         let is_empty = tile.is_bounded && tile.row >= tile.end;
         if is_empty && C::CLUSTER == 1 && !C::PING_PONG {
-            let k_tiles = shape.k_tiles::<C>();
+            let k_tiles = scheduler.k_tiles(&shape);
             // SAFETY: the whole warpgroup is here.
             unsafe { leave(block, state, k_tiles, consumer, thread) }
             state = state.skip(k_tiles);
@@ -225,7 +225,7 @@ unsafe fn consume<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
             epilogue.prepare(stored);
             let order = OrderedBarrier { consumer, is_followed: scheduler.is_followed() };
             OrderedBarrier::wait::<C>(consumer, consumer == 0 && is_first);
-            let k_tiles = shape.share::<C>(block.coord.share);
+            let k_tiles = share::<C>(scheduler.k_tiles(&shape), block.coord.share);
             let task = Task { block, tile, first_row, k_tiles, shape, thread, order, parity };
             let sums = mainloop.accumulate(task, &mut state);
             epilogue.store(&sums, stored);
@@ -235,8 +235,8 @@ unsafe fn consume<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
         scheduler.advance(1);
         if C::PING_PONG {
             // The other one's tile.
+            state = state.skip(scheduler.k_tiles(&shape));
             scheduler.advance(1);
-            state = state.skip(shape.k_tiles::<C>());
         }
     }
     // SAFETY: the whole warpgroup is here.

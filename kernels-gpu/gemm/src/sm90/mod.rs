@@ -74,6 +74,7 @@
 //! | [`tile_scheduler`] | the shape of a product, and the order of its tiles |
 //! | [`mainloop`] | producer and consumers |
 //! | [`epilogue`] | from the accumulators to memory, for the product itself |
+//! | [`scatter`] | from the accumulators to rows that lie anywhere |
 //! | [`fusion`], `fused_store`, [`subtile`] | the same through a function of the elements |
 //! | [`operands`], [`output`] | types, storage orders, accumulators; where the result goes |
 //! | [`barriers`] | those beside the stages': whose turn it is to multiply |
@@ -96,6 +97,7 @@ pub mod instances;
 pub mod mainloop;
 pub mod operands;
 pub mod output;
+pub mod scatter;
 #[cfg(feature = "kernels")]
 pub mod skinny;
 #[cfg(feature = "kernels")]

@@ -44,14 +44,13 @@ impl GemmShape {
     pub fn k_tiles<C: Config>(&self) -> u32 {
         misc::opaque(self.k).div_ceil(<C::Operands as Operands>::BLOCK_K)
     }
+}
 
-    /// Stages of the `index`-th share of k, which takes every [`Config::CLUSTER_K`]-th one. At least one, of
-    /// zeros where k ends before.
-    #[inline(always)]
-    pub fn share<C: Config>(&self, index: u32) -> u32 {
-        let all = self.k_tiles::<C>();
-        if C::CLUSTER_K == 1 { all } else { all.saturating_sub(index).div_ceil(C::CLUSTER_K).max(1) }
-    }
+/// Stages, of `k_tiles`, of the `index`-th share of k, which takes every [`Config::CLUSTER_K`]-th one. At
+/// least one, of zeros where k ends before.
+#[inline(always)]
+pub(super) fn share<C: Config>(k_tiles: u32, index: u32) -> u32 {
+    if C::CLUSTER_K == 1 { k_tiles } else { k_tiles.saturating_sub(index).div_ceil(C::CLUSTER_K).max(1) }
 }
 
 /// Where a block's tile is.
@@ -81,6 +80,12 @@ pub trait TileScheduler<C: Config>: Copy {
 
     /// The tile of this block, which has a place in its cluster: rows, then columns.
     fn coord(&self, place: [u32; 2]) -> TileCoord;
+
+    /// Stages of the tile, at least 1; of no meaning where none is left.
+    #[inline(always)]
+    fn k_tiles(&self, shape: &GemmShape) -> u32 {
+        shape.k_tiles::<C>()
+    }
 
     /// Whether another tile follows.
     #[inline(always)]
@@ -115,6 +120,20 @@ impl PersistentScheduler {
             misc::opaque(n).div_ceil(C::BLOCK_N * C::CLUSTER_N),
         ]
     }
+
+    /// The tile's product of the batch, of planes of so many tiles.
+    #[inline(always)]
+    fn batch_of(&self, plane: u32) -> u32 {
+        // Without a batch no division.
+        if self.shape.batch == 1 { 0 } else { self.next / if plane == 0 { 1 } else { plane } }
+    }
+
+    /// The tile's product of the batch.
+    #[inline(always)]
+    pub fn batch<C: Config>(&self) -> u32 {
+        let [rows, columns] = self.sides::<C>();
+        self.batch_of(rows * columns)
+    }
 }
 
 impl<C: Config> TileScheduler<C> for PersistentScheduler {
@@ -134,8 +153,7 @@ impl<C: Config> TileScheduler<C> for PersistentScheduler {
     fn coord(&self, place: [u32; 2]) -> TileCoord {
         let [rows, columns] = self.sides::<C>();
         let plane = rows * columns;
-        // Without a batch no division.
-        let batch = if self.shape.batch == 1 { 0 } else { self.next / if plane == 0 { 1 } else { plane } };
+        let batch = self.batch_of(plane);
         let group = misc::opaque(self.shape.raster_group);
         let [row, column] =
             first_of::<C>(grouped_tile(self.next - batch * plane, rows, columns, group), place);

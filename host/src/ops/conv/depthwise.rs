@@ -1,0 +1,146 @@
+//! Convolutions of groups of one channel and one filter, by [`conv::depthwise`].
+
+use conv::depthwise::weight::{DepthwiseWeights, SHARED_BYTES};
+use conv::depthwise::{Depthwise, MOST_TAPS, THREADS};
+use conv::gather::Gather;
+use conv::problem::Pass;
+
+use crate::error::Result;
+use crate::launch::{LaunchConfig, launch};
+use crate::memory::DeviceBuffer;
+use crate::ops::elementwise::{contiguous, made};
+use crate::stream::Stream;
+use crate::tensor::{Shape, Tensor, TensorMut};
+
+use super::check::Problem;
+use super::operand::{Kernels, aligned};
+use super::weight::{MAX_PARTS, add_parts, parts_of};
+use super::{Activation, Algorithm, Fused};
+
+/// Blocks along y of a grid, at most.
+const MAX_BLOCKS: u64 = 65535;
+/// Strips that a thread computes, one after the other: so many share what a block brings of the filters.
+const STRIPS: u64 = 4;
+/// Bytes side by side of a position that a block reads, from the least that fill sectors on.
+const SLAB_BYTES: std::ops::RangeInclusive<usize> = 64..=256;
+
+/// Whether these kernels compute it.
+pub(super) fn computes(algorithm: Algorithm, problem: &Problem) -> bool {
+    let shape = &problem.shape;
+    let taps = u64::from(shape.height.filter) * u64::from(shape.width.filter);
+    let has_elements = [problem.x, problem.y].iter().all(|sides| sides.iter().all(|&side| side > 0));
+    algorithm == Algorithm::Auto
+        && shape.channels == 1
+        && shape.filters == 1
+        && taps <= MOST_TAPS.into()
+        && shape.height.classes() * shape.width.classes() <= MAX_BLOCKS as u32
+        && has_elements
+}
+
+/// How it is cut, of operands that lie dense at whole units of 16 bytes.
+fn cut<T: Kernels>(gather: Gather) -> Depthwise {
+    let channels = gather.problem.groups;
+    let unit = if (channels as usize).is_multiple_of(T::UNIT) { T::UNIT as u32 } else { 1 };
+    let [least, most] = [SLAB_BYTES.start(), SLAB_BYTES.end()]
+        .map(|bytes| (bytes / (unit as usize * size_of::<T>())).min(channels.div_ceil(unit) as usize) as u32);
+    // The most threads with work.
+    let busy = |&units: &u32| {
+        let of_channels = f64::from(channels) / f64::from(channels.next_multiple_of(units * unit));
+        (of_channels * f64::from(THREADS / units * units) * 1e6) as u64
+    };
+    let units = (least.max(1)..=most.max(1)).max_by_key(busy).unwrap_or(1);
+    Depthwise { gather, units, unit }
+}
+
+fn of(problem: &Problem, pass: Pass, fused: &Fused<'_>) -> Gather {
+    Gather {
+        problem: problem.shape,
+        columns: 1,
+        pass: pass as u32,
+        activation: fused.activation as u32,
+        has_bias: fused.bias.is_some().into(),
+    }
+}
+
+#[track_caller]
+pub(super) fn forward<T: Kernels>(
+    stream: &Stream,
+    problem: &Problem,
+    x: &Tensor,
+    filters: &Tensor,
+    fused: Fused<'_>,
+) -> Result<Tensor> {
+    let shape = Shape::of("Conv2d::forward", &problem.y)?;
+    let bias = fused.bias.map(|bias| contiguous(stream, bias)).transpose()?;
+    let gather = of(problem, Pass::Forward, &fused);
+    made(stream, &shape, x.dtype(), |out| run::<T>(stream, gather, [x, filters], bias.as_ref(), out))
+}
+
+#[track_caller]
+pub(super) fn input_gradient<T: Kernels>(
+    stream: &Stream,
+    problem: &Problem,
+    gradient: &Tensor,
+    filters: &Tensor,
+) -> Result<Tensor> {
+    let shape = Shape::of("Conv2d::input_gradient", &problem.x)?;
+    let plain = Fused { bias: None, activation: Activation::None };
+    let gather = of(problem, Pass::Backward, &plain);
+    made(stream, &shape, gradient.dtype(), |out| run::<T>(stream, gather, [gradient, filters], None, out))
+}
+
+fn run<T: Kernels>(
+    stream: &Stream,
+    gather: Gather,
+    [read, filters]: [&Tensor; 2],
+    bias: Option<&Tensor>,
+    out: TensorMut<'_>,
+) -> Result<()> {
+    let (read, filters) = (aligned(stream, read)?, contiguous(stream, filters)?);
+    let depthwise = cut::<T>(gather);
+    let [down, across] = gather.classes();
+    let rows = depthwise.strips().div_ceil(u64::from(depthwise.lines()) * STRIPS).clamp(1, MAX_BLOCKS);
+    let config = LaunchConfig::new([depthwise.slabs(), rows as u32, down * across], [THREADS, 1, 1])
+        .with_shared(depthwise.shared_bytes());
+    let (read, filters) = (read.read::<T>(stream)?, filters.read::<T>(stream)?);
+    let bias = bias.map(|bias| bias.read::<T>(stream)).transpose()?;
+    let out = out.write::<T>(stream)?;
+    // SAFETY: the operands have the sides that the problem says, and elements; what is read lies at whole
+    // units where channels are some, as does the result, which was just made and is exclusively borrowed; the
+    // bias has a number for each channel; grid, block and shared memory are the kernel's.
+    unsafe { launch::<T::Depthwise>(stream, config, (depthwise, read, filters, bias, out)) }
+}
+
+#[track_caller]
+pub(super) fn filter_gradient<T: Kernels>(
+    stream: &Stream,
+    problem: &Problem,
+    x: &Tensor,
+    gradient: &Tensor,
+) -> Result<Tensor> {
+    let shape = Shape::of("Conv2d::filter_gradient", &problem.filters)?;
+    let (x, gradient) = (aligned(stream, x)?, aligned(stream, gradient)?);
+    let depthwise = cut::<T>(of(problem, Pass::Forward, &Fused::default()));
+    let whole = DepthwiseWeights { depthwise, part: 1 };
+    let strips = depthwise.strips() as u32;
+    // As many blocks as run at once, and no part without work for a block.
+    let others = u64::from(depthwise.slabs()) * u64::from(whole.squares());
+    let blocks = u64::from(stream.device().properties().sm_count.max(1)).div_ceil(others) as u32;
+    let parts = blocks.min(MAX_PARTS).min(strips.div_ceil(depthwise.lines())).max(1);
+    let weights = DepthwiseWeights { part: strips.div_ceil(parts), ..whole };
+    let count = (weights.sums() as usize).saturating_mul(weights.parts() as usize);
+    made(stream, &shape, x.dtype(), |out| {
+        // SAFETY: the first launch writes all of it, the second reads it.
+        let sums = unsafe { DeviceBuffer::<f32>::uninit(stream, count)? };
+        let grid = [depthwise.slabs(), weights.parts(), weights.squares()];
+        let config = LaunchConfig::new(grid, [THREADS, 1, 1]).with_shared(SHARED_BYTES);
+        let (x, gradient) = (x.read::<T>(stream)?, gradient.read::<T>(stream)?);
+        // SAFETY: the operands have the sides that the problem says, and elements, and lie at whole units
+        // where channels are some; the sums are as long as their parts; grid, block and shared memory are the
+        // kernel's.
+        unsafe {
+            launch::<T::DepthwiseWeight>(stream, config, (weights, gradient, x, sums.view().within()))?;
+        }
+        add_parts::<T>(stream, parts_of::<T>(problem, &problem.shape, weights.parts()), &sums, out)
+    })
+}
