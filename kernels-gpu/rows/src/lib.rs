@@ -93,8 +93,8 @@ macro_rules! ring_kernels {
         #[doc = concat!("`", stringify!($function), "` of rows of ", stringify!($ty), ", through a ring.")]
         ///
         /// # Safety
-        /// As for [`engine::run`]($crate::sm90::engine::run).
-        #[kernel(launch_bounds($crate::plan::CONSUMERS + $crate::plan::PRODUCER, $crate::plan::RESIDENT))]
+        /// As for [`held::run`]($crate::sm90::held::run).
+        #[kernel(launch_bounds($crate::plan::HELD_THREADS, $crate::plan::HELD_RESIDENT))]
         pub unsafe fn $name(
             plan: $crate::Plan,
             function: $function,
@@ -107,7 +107,7 @@ macro_rules! ring_kernels {
             const N: usize = $crate::primitives::access::width(size_of::<$ty>(), size_of::<$ty>());
             let tensors = $crate::Tensors::new([x, second, third], [y, other]);
             // SAFETY: the caller's promise.
-            unsafe { $crate::sm90::engine::run::<$ty, $function, N>(&plan, &function, &tensors) }
+            unsafe { $crate::sm90::held::run::<$ty, $function, N>(&plan, &function, &tensors) }
         }
     )* };
 }

@@ -9,10 +9,14 @@ pub const CONSUMERS: u32 = 256;
 pub const MAX_CONSUMERS: u32 = 512;
 /// Blocks of a multiprocessor with registers for all of them.
 pub const RESIDENT: u32 = 3;
+/// Most threads of a block that holds rows in registers.
+pub const HELD_THREADS: u32 = 512;
+/// Blocks of as many that a multiprocessor has registers for.
+pub const HELD_RESIDENT: u32 = 2;
 /// Threads that copy.
 pub const PRODUCER: u32 = 32;
 /// Vectors of a row that a thread takes at a time, at most, where rows are short.
-const THREAD_VECTORS: u64 = 4;
+pub const THREAD_VECTORS: u64 = 4;
 /// Columns of whose sums a thread keeps count.
 pub const THREAD_COLUMNS: usize = 16;
 /// Vectors of all inputs in a stage of a long row.
@@ -182,6 +186,32 @@ impl Plan {
         Self { blocks, ..Self::new(shape) }.with_team(team, CONSUMERS)
     }
 
+    /// The plan of the engine that holds rows in registers; `None` for rows that are longer than what a
+    /// cluster's threads hold, or shorter than a vector.
+    pub const fn held(shape: &Shape) -> Option<Self> {
+        let vectors = shape.vectors();
+        if vectors == 0 || shape.rows > MAX_RING_ROWS {
+            return None;
+        }
+        let mut cluster = 1;
+        while vectors.div_ceil(cluster) > HELD_THREADS as u64 * THREAD_VECTORS {
+            cluster *= 2;
+        }
+        if cluster > MAX_CLUSTER as u64 {
+            return None;
+        }
+        let team = power_of_two(vectors.div_ceil(cluster).div_ceil(THREAD_VECTORS)) as u32;
+        let consumers = if team < HELD_LEAST { HELD_LEAST } else { team };
+        let plan = Self { cluster: cluster as u32, ..Self::new(shape) }.with_team(team, consumers);
+        let blocks = shape.rows.div_ceil(plan.tile as u64) * cluster;
+        // More blocks than a grid holds become an error of the launch.
+        let blocks = if blocks > u32::MAX as u64 { u32::MAX } else { blocks as u32 };
+        let row_bytes = vectors.div_ceil(cluster) as u32 * VECTOR_BYTES as u32;
+        let part_bytes = plan.tile * row_bytes;
+        let shared = HELD_BYTES + shape.inputs * part_bytes;
+        Some(Self { blocks, row_bytes, part_bytes, shared, ..plan })
+    }
+
     /// The plan of the engine with a ring in shared memory, on a device of so many multiprocessors; `None`
     /// for rows that are longer than what a cluster holds, or shorter than a vector.
     pub const fn ring(shape: &Shape, multiprocessors: u32) -> Option<Self> {
@@ -222,7 +252,8 @@ impl Plan {
             return None;
         }
         let threads = power_of_two(vectors.div_ceil(thread));
-        let consumers = if threads > (CONSUMERS * MAX_CLUSTER) as u64 { MAX_CONSUMERS } else { CONSUMERS };
+        let is_long = threads > CONSUMERS as u64;
+        let consumers = if is_long { MAX_CONSUMERS } else { CONSUMERS };
         let cluster = threads.div_ceil(consumers as u64);
         if cluster > MAX_CLUSTER as u64 {
             return None;
@@ -236,7 +267,11 @@ impl Plan {
         };
         let piece = vectors.div_ceil(cluster);
         let plan = Self { cluster: cluster as u32, ..Self::new(shape) }.with_team(team, consumers);
-        let plan = plan.with_ring(1, piece, LONG_RING, 2 * multiprocessors);
+        // What all rows share lies behind the ring.
+        let kept = piece * VECTOR_BYTES as u64;
+        let (ring, resident) = if is_long { (2 * LONG_RING, 1) } else { (LONG_RING, 2) };
+        let plan = plan.with_ring(1, piece, ring - kept, resident * multiprocessors);
+        let plan = Self { shared: plan.shared + kept as u32, ..plan };
         // The sums of teams come to the ring at the end.
         let least = CONTROL_BYTES + plan.consumers * (THREAD_COLUMNS * MAX_SUMS * size_of::<f32>()) as u32;
         Some(if plan.shared < least { Self { shared: least, ..plan } } else { plan })
@@ -293,6 +328,10 @@ impl Plan {
     }
 }
 
+/// Bytes of shared memory where rows are held in registers.
+pub const HELD_BYTES: u32 = 512;
+/// Fewest threads of a block that does.
+const HELD_LEAST: u32 = 128;
 /// Bytes of shared memory before the ring.
 pub const CONTROL_BYTES: u32 = 8960;
 

@@ -101,7 +101,7 @@ impl Job<'_> {
         if !is_hopper(device) || !self.is_alike(size) {
             return None;
         }
-        Plan::ring(&self.shape(size), device.properties().sm_count.max(1))
+        Plan::held(&self.shape(size))
     }
 
     /// The plan for the ring with sums of columns, likewise.
@@ -130,7 +130,7 @@ impl Job<'_> {
         }
         match self.ring(size_of::<T>()) {
             // SAFETY: the caller's promise; the plan is one for the kernel.
-            Some(plan) => unsafe { self.launch::<R, F, T>(&plan, ring_config(&plan), function) },
+            Some(plan) => unsafe { self.launch::<R, F, T>(&plan, config(&plan, plan.consumers), function) },
             // SAFETY: as above.
             None => unsafe { self.direct::<D, F, T>(function) },
         }
@@ -176,7 +176,7 @@ impl Job<'_> {
     {
         let ([x, second, third], y) = (self.read()?, written(self.stream, &self.outputs[0])?);
         // SAFETY: the caller's promise; the plan is one for the kernel.
-        unsafe { launch::<K>(self.stream, ring_config(plan), (*plan, function, x, second, third, y, sums)) }
+        unsafe { launch::<K>(self.stream, config(plan, plan.consumers + PRODUCER), (*plan, function, x, second, third, y, sums)) }
     }
 
     /// # Safety
@@ -207,9 +207,9 @@ pub(super) fn written<'t, T>(
     output.as_ref().map(|output| output.write(stream)).transpose()
 }
 
-/// The launch of a plan for the ring.
-fn ring_config(plan: &Plan) -> LaunchConfig {
-    LaunchConfig::new([plan.blocks, 1, 1], [plan.consumers + PRODUCER, 1, 1])
+/// The launch of a plan for Hopper, with so many threads a block.
+fn config(plan: &Plan, threads: u32) -> LaunchConfig {
+    LaunchConfig::new([plan.blocks, 1, 1], [threads, 1, 1])
         .cluster([plan.cluster, 1, 1])
         .with_shared(plan.shared)
         .overlapping_previous()

@@ -1,6 +1,6 @@
 //! The entry points of the engines with a ring: a function and an element type each.
 
-use super::columns::{self, width};
+use super::columns;
 use crate::function::Tensors;
 use crate::loss::CrossEntropy;
 use crate::norm::{Norm, NormBackward};
@@ -9,6 +9,7 @@ use crate::ring_kernels;
 use crate::softmax::{Softmax, SoftmaxBackward};
 use cuda_std::kernel;
 use half::{bf16, f16};
+use primitives::access::VECTOR_BYTES;
 
 ring_kernels! {
     #[kernel] fn softmax_ring_f32: Softmax, f32;
@@ -45,7 +46,7 @@ macro_rules! kernels_with_sums {
             partials: *mut f32,
         ) {
             let tensors = Tensors::new([x, dy, residual], [dx, core::ptr::null_mut()]);
-            const N: usize = width(size_of::<$ty>());
+            const N: usize = VECTOR_BYTES / size_of::<$ty>();
             // SAFETY: the caller's promise.
             unsafe { columns::run::<$ty, NormBackward, N>(&plan, &function, &tensors, partials) }
         }

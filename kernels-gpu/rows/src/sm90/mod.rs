@@ -3,6 +3,7 @@
 
 pub mod columns;
 pub mod engine;
+pub mod held;
 #[cfg(feature = "kernels")]
 pub mod kernels;
 mod producer;

@@ -41,10 +41,13 @@ pub unsafe fn send<S: Statistics<f32>>(plan: &Plan, shared: Shared, own: S, memb
         let bar = shared.control.exchange(side * MAX_TEAMS + member.team);
         let slot = shared.control.parts(side * plan.slots + member.rank * (plan.consumers / LANES) + warp);
         if plan.cluster > 1 {
+            if member.thread == 0 {
+                mbarrier::arrive_expect_tx(bar, plan.slots * PARTS_BYTES as u32);
+            }
             if lane < plan.cluster {
-                let to = cluster::map_shared(slot, lane);
-                cluster::store_shared_v4(to, of_warp.parts());
-                mbarrier::arrive_remote(cluster::map_shared(bar, lane));
+                // A release to the cluster would wait for the results of the row before.
+                let (to, bar) = (cluster::map_shared(slot, lane), cluster::map_shared(bar, lane));
+                cluster::store_async_v4(to, of_warp.parts(), bar);
             }
         } else if lane == 0 {
             vector::store_shared_v4(slot, of_warp.parts());
@@ -80,7 +83,7 @@ pub unsafe fn receive<S: Statistics<f32>>(
         let load =
             |slot: u32| S::from_parts(vector::load_shared_v4(shared.control.parts(side * plan.slots + slot)));
         if plan.cluster > 1 {
-            mbarrier::wait_parity_cluster(bar, phase);
+            mbarrier::wait_parity(bar, phase);
             if plan.slots > LANES {
                 // Some rounds of 32, whose results go to neighbours.
                 let (rounds, mut round) = (plan.slots / LANES, 0);

@@ -67,7 +67,9 @@ impl Shared {
                 mbarrier::fence_init();
             }
             if thread < EXCHANGES * MAX_TEAMS {
-                mbarrier::init(control.exchange(thread), plan.team.div_ceil(LANES) * plan.cluster);
+                // Warps arrive at their own block's; bytes come to those of a cluster.
+                let arrivals = if plan.cluster > 1 { 1 } else { plan.team.div_ceil(LANES) };
+                mbarrier::init(control.exchange(thread), arrivals);
                 mbarrier::fence_init();
             }
             if plan.cluster > 1 {
