@@ -94,7 +94,7 @@ impl<T: Float> RowFunction<T> for Norm {
         is_first: bool,
     ) -> Self::Of {
         let value = |x| <T::Precision as Precision>::value(x);
-        let share = value(1.0) / value(f64::from(columns));
+        let share = T::Precision::inverse(value(f64::from(columns)));
         let factor = T::Precision::rsqrt(moments.squares * share + value(self.eps));
         if is_first && !self.moments.is_null() {
             // SAFETY: a place for each row of both.
@@ -265,7 +265,7 @@ impl<T: InF32> RowFunction<T> for NormBackward {
         columns: u32,
         _: bool,
     ) -> Of {
-        let (share, [_, factor]) = (1.0 / columns as f32, moments);
+        let (share, [_, factor]) = (T::Precision::inverse(columns as f32), moments);
         let of_g = if self.is_centered != 0 { of_g * share } else { 0.0 };
         // The mean of `z g` first: a power of the factor alone may be too large for a number.
         let of_zg = of_distances * factor * share;

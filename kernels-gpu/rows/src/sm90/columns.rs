@@ -7,7 +7,7 @@
 //!   team 2   row 2, row 6, ..  /
 //! ```
 
-use super::engine::{Consumer, Walk, begin, leave};
+use super::consumer::{Consumer, Walk, begin, leave};
 use super::reduce::{receive, send};
 use super::ring::{Piece, Staged};
 use crate::direct::elements;
@@ -63,7 +63,7 @@ impl<T: InF32, const N: usize> Place<T, N> for Kept<T> {
 /// `plan.columns` for each sum of each cluster.
 ///
 /// # Safety
-/// As for [`super::engine::run`]; vectors have the same columns in all rows. `partials` has [`MAX_SUMS`] rows
+/// As for [`super::held::run`]; vectors have the same columns in all rows. `partials` has [`MAX_SUMS`] rows
 /// for each cluster.
 #[inline(always)]
 pub unsafe fn run<T: InF32, F: ColumnSums<T>, const N: usize>(
@@ -129,6 +129,7 @@ unsafe fn rows<T: InF32, F: ColumnSums<T>, const N: usize>(
             part: plan.part_bytes,
             outputs,
             column: piece.span.vector::<T>(piece.first + index),
+            head: 0,
         },
         shared: kept + index * VECTOR_BYTES as u32,
     };

@@ -74,39 +74,40 @@ pub unsafe fn run<T: InF32, F: RowFunction<T>, const N: usize>(
         }
         thread::sync_threads();
         if plan.cluster > 1 {
-            cluster::arrive();
+            cluster::arrive_relaxed();
         }
     }
     let (team, member) = plan.member(thread);
-    let tile = thread::block_idx_x() >> plan.cluster.trailing_zeros();
-    let number = u64::from(tile) * u64::from(plan.tile) + u64::from(team);
-    let exists = number < plan.rows;
+    let number = (thread::block_idx_x() >> plan.cluster.trailing_zeros()) * plan.tile + team;
+    let exists = u64::from(number) < plan.rows;
     let number = if exists { number } else { 0 };
-    let row = tensors.row(plan, number);
-    let piece = Piece::of(plan, row.inputs[0], rank, exists);
+    let piece = Piece::of(plan, tensors.input_row(plan, 0, number.into()), rank, exists);
     let edges = if rank == 0 { piece.span.edges } else { 0 };
     grid::wait_dependencies();
     let base = exchange_base + HELD_BYTES + team * plan.row_bytes;
-    let place = |index: u32| Staged {
-        address: base + index * VECTOR_BYTES as u32,
-        part: plan.part_bytes,
-        outputs: row,
-        column: piece.span.vector::<T>(piece.first + index),
-    };
     // SAFETY: places of the row, each of one thread; the branches on the plan are the same for all threads.
     unsafe {
         if member == 0 {
-            fill(plan, &row, &piece, [base, exchange.loaded(0)]);
+            fill(plan, &of_number(plan, tensors, number), &piece, [base, exchange.loaded(0)]);
         }
-        let of_row = function.begin(number);
+        let of_row = function.begin(number.into());
         let mut statistics = F::Statistics::empty();
         let mut edge = member;
         while edge < edges {
+            let row = of_number(plan, tensors, number);
             let place: Direct<T> = row.place(piece.span.edge::<T>(edge));
             statistics = RowFunction::take::<1>(function, of_row, statistics, &place);
             edge += plan.team;
         }
         mbarrier::wait_parity(exchange.loaded(0), 0);
+        let row = of_number(plan, tensors, number);
+        let place = |index: u32| Staged {
+            address: base + index * VECTOR_BYTES as u32,
+            part: plan.part_bytes,
+            outputs: row,
+            column: piece.span.vector::<T>(piece.first + index),
+            head: piece.span.head,
+        };
         let mut index = misc::opaque(member);
         while index < piece.count {
             statistics = RowFunction::take::<N>(function, of_row, statistics, &place(index));
@@ -114,7 +115,7 @@ pub unsafe fn run<T: InF32, F: RowFunction<T>, const N: usize>(
         }
         let statistics = reduce(plan, exchange, statistics, [thread, team, rank]);
         let is_first = exists && member == 0 && rank == 0;
-        let of = function.finish(of_row, statistics, number, plan.columns, is_first);
+        let of = function.finish(of_row, statistics, number.into(), plan.columns, is_first);
         let mut index = misc::opaque(member);
         while index < piece.count {
             RowFunction::map::<N>(function, of, &place(index));
@@ -122,10 +123,17 @@ pub unsafe fn run<T: InF32, F: RowFunction<T>, const N: usize>(
         }
         let mut edge = member;
         while edge < edges {
+            let row = of_number(plan, tensors, number);
             RowFunction::map::<1>(function, of, &row.place(piece.span.edge::<T>(edge)));
             edge += plan.team;
         }
     }
+}
+
+/// The tensors of a row, computed here: those of all inputs serve one thread of a team, and edges.
+#[inline(always)]
+fn of_number<T>(plan: &Plan, tensors: &Tensors<T>, number: u32) -> Tensors<T> {
+    tensors.row(plan, misc::opaque(number).into())
 }
 
 /// Begins to copy the block's part of a row, for a barrier.
