@@ -115,15 +115,12 @@ impl<T: Float> RowFunction<T> for Norm {
                 at.output(1, x);
             }
             let mut y = map(x, |x| T::Precision::multiply_add(x, factor, -offset));
-            if !self.weight.is_null() && !self.bias.is_null() {
-                let (weight, bias) = (at.shared(self.weight.cast()), at.shared(self.bias.cast()));
-                for i in 0..N {
-                    y[i] = T::Precision::multiply_add(y[i], weight[i], bias[i]);
-                }
-            } else if !self.weight.is_null() {
-                y = zip(y, at.shared(self.weight.cast()), |y, weight| y * weight);
-            } else if !self.bias.is_null() {
-                y = zip(y, at.shared(self.bias.cast()), |y, bias| y + bias);
+            // Less than nothing, so that a zero keeps its sign.
+            let (one, none) = (T::Precision::value(1.0), T::Precision::value(-0.0));
+            let weight = shared_or(self.weight.cast(), one, at);
+            let bias = shared_or(self.bias.cast(), none, at);
+            for i in 0..N {
+                y[i] = T::Precision::multiply_add(y[i], weight[i], bias[i]);
             }
             if self.activation != Activation::None as u32 {
                 let activation = Activation::from_code(self.activation);
@@ -132,6 +129,21 @@ impl<T: Float> RowFunction<T> for Norm {
             at.output(0, y);
         }
     }
+}
+
+/// The elements of a row that all rows share; where there is none, this number for each. What follows is the
+/// same for both, so that nothing is copied.
+///
+/// # Safety
+/// The row is null or readable.
+#[inline(always)]
+unsafe fn shared_or<T: Float, const N: usize>(
+    row: *const T,
+    number: T::Wide,
+    at: &impl Place<T, N>,
+) -> [T::Wide; N] {
+    // SAFETY: the caller's promise.
+    if row.is_null() { [number; N] } else { unsafe { at.shared(row) } }
 }
 
 /// Values that become an activation of themselves.
@@ -183,11 +195,8 @@ impl NormBackward {
         unsafe {
             let distance = map(at.input(0), |x| x - mean);
             let dy = at.input(1);
-            let mut g = dy;
-            if !self.weight.is_null() {
-                g = zip(dy, at.shared(self.weight.cast()), |dy, weight| dy * weight);
-            }
-            [distance, dy, g]
+            let weight = shared_or(self.weight.cast(), 1.0, at);
+            [distance, dy, zip(dy, weight, |dy, weight| dy * weight)]
         }
     }
 
