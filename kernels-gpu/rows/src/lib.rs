@@ -21,8 +21,8 @@
 //! | up to 104 KiB of all inputs | at most 512 threads |
 //! | longer, up to 832 KiB | a cluster's blocks have a part of the row each |
 //!
-//! Rows may begin anywhere in a vector, as long as all tensors of a row do alike: vectors inside are copied in
-//! bulk, and elements at the edges go to and from global memory.
+//! Rows may begin anywhere in a vector, as long as all tensors of a row do alike: vectors inside are copied
+//! in bulk, and elements at the edges go to and from global memory.
 //!
 //! Functions with sums of columns ([`ColumnSums`]) have an engine of their own (`sm90::columns`), whose
 //! threads keep the sums of the same 16 columns of all rows. There blocks stay, and a warp fills a ring of

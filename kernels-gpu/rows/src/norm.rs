@@ -186,11 +186,7 @@ impl NormBackward {
     /// # Safety
     /// As for [`RowFunction::take`].
     #[inline(always)]
-    unsafe fn elements<T: InF32, const N: usize>(
-        &self,
-        mean: f32,
-        at: &impl Place<T, N>,
-    ) -> [[f32; N]; 3] {
+    unsafe fn elements<T: InF32, const N: usize>(&self, mean: f32, at: &impl Place<T, N>) -> [[f32; N]; 3] {
         // SAFETY: the caller's promise; the weight is readable for a row where there is one.
         unsafe {
             let distance = map(at.input(0), |x| x - mean);

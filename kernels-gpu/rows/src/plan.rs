@@ -218,9 +218,11 @@ impl Plan {
         }
         let least = if threads < 32 { 32 } else { threads as u32 };
         let mut team = if cluster > 1 { consumers } else { least };
-        // What all rows share lies behind the ring, which should hold three stages.
+        // The ring should hold three stages; the row that all rows share lies behind it.
         while cluster < MAX_CLUSTER as u64
-            && (3 * (shape.inputs * (consumers / team)) as u64 + 1) * vectors.div_ceil(cluster) * VECTOR_BYTES as u64
+            && (3 * (shape.inputs * (consumers / team)) as u64 + 1)
+                * vectors.div_ceil(cluster)
+                * VECTOR_BYTES as u64
                 > ring
         {
             (cluster, team) = (2 * cluster, consumers);
@@ -289,7 +291,7 @@ pub const HELD_BYTES: u32 = 512;
 /// Fewest threads of a block that does.
 const HELD_LEAST: u32 = 128;
 /// Bytes of shared memory before the ring.
-pub const CONTROL_BYTES: u32 = 8960;
+pub const CONTROL_BYTES: u32 = 9088;
 
 #[cfg(test)]
 mod tests {

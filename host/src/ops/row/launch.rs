@@ -176,7 +176,13 @@ impl Job<'_> {
     {
         let ([x, second, third], y) = (self.read()?, written(self.stream, &self.outputs[0])?);
         // SAFETY: the caller's promise; the plan is one for the kernel.
-        unsafe { launch::<K>(self.stream, config(plan, plan.consumers + PRODUCER), (*plan, function, x, second, third, y, sums)) }
+        unsafe {
+            launch::<K>(
+                self.stream,
+                config(plan, plan.consumers + PRODUCER),
+                (*plan, function, x, second, third, y, sums),
+            )
+        }
     }
 
     /// # Safety

@@ -21,7 +21,7 @@ use primitives::{shared_bytes, shared_plan, unroll};
 const WARPS: u32 = HELD_THREADS / LANES;
 
 shared_plan! {
-    /// What threads tell each other.
+    /// Words between threads.
     pub struct Exchange {
         /// Statistics of the block's warps.
         warps[WARPS]: Parts,

@@ -2,10 +2,10 @@
 
 use super::columns;
 use crate::function::Tensors;
+use crate::held_kernels;
 use crate::loss::CrossEntropy;
 use crate::norm::{Norm, NormBackward};
 use crate::plan::{MAX_CONSUMERS, PRODUCER, Plan};
-use crate::held_kernels;
 use crate::softmax::{Softmax, SoftmaxBackward};
 use cuda_std::kernel;
 use half::{bf16, f16};

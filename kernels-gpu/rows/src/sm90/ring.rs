@@ -22,6 +22,8 @@ shared_plan! {
         parts[EXCHANGES * WARPS * MAX_CLUSTER]: Parts,
         /// Says that they have come, to a team.
         exchange[EXCHANGES * MAX_TEAMS]: Mbarrier,
+        /// Says that all warps of the cluster have read them.
+        read[EXCHANGES]: Mbarrier,
         /// Says that a stage is full.
         full[MAX_STAGES]: Mbarrier,
         /// Says that a stage has been left.
@@ -71,6 +73,10 @@ impl Shared {
                 // Warps arrive at their own block's; bytes come to those of a cluster.
                 let arrivals = if plan.cluster > 1 { 1 } else { plan.team.div_ceil(LANES) };
                 mbarrier::init(control.exchange(thread), arrivals);
+                mbarrier::fence_init();
+            }
+            if thread < EXCHANGES {
+                mbarrier::init(control.read(thread), plan.slots);
                 mbarrier::fence_init();
             }
             if plan.cluster > 1 {
