@@ -12,14 +12,13 @@
 //! ```
 //! A row that is held is read from global memory once. Four or more blocks of a multiprocessor are at
 //! different places of their rows, so loads, exchanges and stores overlap without a ring or roles. L1 is left
-//! for what rows share. What limits bf16 is the number of instructions, so a thread has 8 vectors of 16 bytes
-//! of a row: what it does once for the row is a fifth of what it does for the vectors.
+//! for what rows share. What limits bf16 is the number of instructions, so a thread has 4 to 16 vectors of 16
+//! bytes of a row: what it does once for the row is less than what it does for those.
 //!
-//! | a row | its team is |
+//! | a row of all inputs | its team is |
 //! |---|---|
-//! | up to 512 threads of 8 vectors | as many threads as that needs, a power of two: some lanes, or warps |
-//! | up to 104 KiB of all inputs | at most 512 threads |
-//! | longer, up to 832 KiB | a cluster's blocks have a part of the row each |
+//! | up to 104 KiB | as many threads as that needs, a power of two up to 512: some lanes, or warps |
+//! | longer, up to 832 KiB | the same of a cluster's blocks, each of which has a part of the row |
 //!
 //! Rows may begin anywhere in a vector, as long as all tensors of a row do alike: vectors inside are copied
 //! in bulk, and elements at the edges go to and from global memory.

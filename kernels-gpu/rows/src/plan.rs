@@ -9,7 +9,7 @@ pub const CONSUMERS: u32 = 256;
 pub const MAX_CONSUMERS: u32 = 512;
 /// Most threads of a block that holds rows.
 pub const HELD_THREADS: u32 = 512;
-/// Vectors of a row that a thread has of a single input, while that leaves a block enough threads.
+/// Vectors that a thread has of a row, or half as many, or twice.
 const HELD_VECTORS: u64 = 8;
 /// Blocks of as many threads that a multiprocessor has registers for.
 pub const HELD_RESIDENT: u32 = 2;
@@ -179,12 +179,15 @@ impl Plan {
             return None;
         }
         let piece = vectors.div_ceil(cluster);
-        let of_thread = if shape.inputs > 1 {
+        // Measured: a few lanes are best for a short row, and for one of middling length many threads.
+        let is_short = piece <= 16 * HELD_VECTORS;
+        let is_long = piece > HELD_LEAST as u64 * HELD_VECTORS;
+        let of_thread = if shape.inputs > 1 || !is_short && !is_long {
             HELD_VECTORS / 2
-        } else if shape.shares || piece <= HELD_LEAST as u64 * HELD_VECTORS {
-            HELD_VECTORS
-        } else {
+        } else if is_long && !shape.shares {
             2 * HELD_VECTORS
+        } else {
+            HELD_VECTORS
         };
         let team = power_of_two(piece.div_ceil(of_thread)) as u32;
         let team = if team > HELD_THREADS { HELD_THREADS } else { team };

@@ -4,7 +4,6 @@
 use super::ring::Shared;
 use crate::function::{PARTS, Statistics};
 use crate::plan::{EXCHANGES, Plan};
-use cuda_std::warp::{FULL_MASK, sync_warp};
 use cuda_std::{cluster, mbarrier, vector};
 use primitives::warp::LANES;
 
@@ -24,7 +23,7 @@ pub struct Member {
 /// A place is used again [`EXCHANGES`] rows later. A warp that sends for a row has read those of the row two
 /// before it, so one that has what all sent for row `n` knows that row `n - 2` has been read by all: it
 /// writes to that row's places with row `n + 2`. Asynchronous stores are ordered by nothing that a thread
-/// knows: those of a cluster wait until all its warps have said that they have read.
+/// knows: those of a cluster wait until each of its blocks has said that the row has been left ([`left`]).
 const _: () = assert!(EXCHANGES == 4);
 
 /// Hands the warp's statistics to all warps of the row's, its own included.
@@ -47,7 +46,7 @@ pub unsafe fn send<S: Statistics<f32>>(plan: &Plan, shared: Shared, own: S, memb
                 mbarrier::arrive_expect_tx(bar, plan.slots * PARTS_BYTES as u32);
             }
             if turn >= EXCHANGES {
-                mbarrier::wait_parity(shared.control.read(side), (turn / EXCHANGES - 1) % 2);
+                mbarrier::wait_parity_cluster(shared.control.read(side), (turn / EXCHANGES - 1) % 2);
             }
             if lane < plan.cluster {
                 // A release to the cluster would wait for the results of the row before.
@@ -89,12 +88,6 @@ pub unsafe fn receive<S: Statistics<f32>>(
             |slot: u32| S::from_parts(vector::load_shared_v4(shared.control.parts(side * plan.slots + slot)));
         if plan.cluster > 1 {
             mbarrier::wait_parity(bar, phase);
-            let has_read = || {
-                sync_warp(FULL_MASK);
-                if lane < plan.cluster {
-                    mbarrier::arrive_remote_async(cluster::map_shared(shared.control.read(side), lane));
-                }
-            };
             if plan.slots > LANES {
                 // Some rounds of 32, whose results go to neighbours.
                 let (rounds, mut round) = (plan.slots / LANES, 0);
@@ -106,16 +99,27 @@ pub unsafe fn receive<S: Statistics<f32>>(
                     }
                     round += 1;
                 }
-                has_read();
                 return all.reduce(rounds);
             }
-            let own = load(lane & (plan.slots - 1));
-            has_read();
-            return own.reduce(plan.slots);
+            return load(lane & (plan.slots - 1)).reduce(plan.slots);
         }
         mbarrier::wait_parity(bar, phase);
         let warps = plan.team / LANES;
         load(member.team * warps + (lane & (warps - 1))).reduce(warps)
+    }
+}
+
+/// Says to all blocks of the cluster that this one's warps have read the statistics of the `turn`-th row, and
+/// mapped it. The warp that copies does: it stores nothing that the release would wait for.
+///
+/// # Safety
+/// The warp has waited until the row's stage was left.
+#[inline(always)]
+pub unsafe fn left(plan: &Plan, shared: Shared, lane: u32, turn: u32) {
+    if lane < plan.cluster {
+        let bar = cluster::map_shared(shared.control.read(turn % EXCHANGES), lane);
+        // SAFETY: a barrier of a block that waits for this one before it exits.
+        unsafe { mbarrier::arrive_remote(bar) }
     }
 }
 

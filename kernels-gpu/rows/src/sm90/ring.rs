@@ -22,7 +22,7 @@ shared_plan! {
         parts[EXCHANGES * WARPS * MAX_CLUSTER]: Parts,
         /// Says that they have come, to a team.
         exchange[EXCHANGES * MAX_TEAMS]: Mbarrier,
-        /// Says that all warps of the cluster have read them.
+        /// Says that all blocks of the cluster have read them.
         read[EXCHANGES]: Mbarrier,
         /// Says that a stage is full.
         full[MAX_STAGES]: Mbarrier,
@@ -76,7 +76,7 @@ impl Shared {
                 mbarrier::fence_init();
             }
             if thread < EXCHANGES {
-                mbarrier::init(control.read(thread), plan.slots);
+                mbarrier::init(control.read(thread), plan.cluster);
                 mbarrier::fence_init();
             }
             if plan.cluster > 1 {
