@@ -85,15 +85,14 @@ impl<P: Precision<Value: Exchange>> Exchange for Moments<P> {
     }
 }
 
-/// Sums of the differences of some values from the mean of the first few, and of their squares.
+/// Sums of the differences of some values from the first, and of their squares.
 ///
-/// A value costs a difference, a sum and a fused product. The first few values keep the result right: where
-/// their mean is far from the others', they themselves are far, and the variance is as large as what cancels
-/// but for a factor of the number of pushes.
+/// A value costs a difference, a sum and a fused product. The first value keeps the result right: where it is
+/// far from the others, the variance is as large as what cancels but for a factor of the number of values.
 pub struct Shifted<P: Precision> {
     /// How many values.
     pub count: P::Value,
-    /// Is subtracted: the mean of the first values; 0 of none.
+    /// Is subtracted: the first value; 0 of none.
     pub shift: P::Value,
     /// The sum of `x - shift`.
     pub sum: P::Value,
@@ -122,7 +121,7 @@ impl<P: Precision> Shifted<P> {
     #[inline(always)]
     pub fn push_all<const N: usize>(mut self, x: [P::Value; N]) -> Self {
         if self.count == P::value(0.0) {
-            self.shift = tree(x, |a, b| a + b) * P::value(1.0 / N as f64);
+            self.shift = x[0];
         }
         for i in 0..N {
             let difference = x[i] - self.shift;
@@ -140,7 +139,7 @@ impl<P: Precision> Shifted<P> {
         if self.count == zero {
             return self;
         }
-        let distance = self.sum / self.count;
+        let distance = self.sum * P::inverse(self.count);
         let squares = self.squares - self.sum * distance;
         // Rounding may leave less than nothing; NaN stays.
         let squares = if squares < zero { zero } else { squares };
@@ -164,7 +163,7 @@ impl<P: Precision<Value: Exchange>> Shifted<P> {
             let base = own.shift.exchange(From::Lane(cuda_std::warp::lane_id() & !(lanes - 1)));
             let count = warp::fold_sections(own.count, lanes, plus);
             let sum = warp::fold_sections(own.count * (own.shift - base), lanes, plus);
-            let mean = if count == P::value(0.0) { base } else { base + sum / count };
+            let mean = if count == P::value(0.0) { base } else { base + sum * P::inverse(count) };
             let distance = own.shift - mean;
             let squares = P::multiply_add(own.count * distance, distance, own.squares);
             let squares = warp::fold_sections(squares, lanes, plus);

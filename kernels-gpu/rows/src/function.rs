@@ -70,6 +70,10 @@ pub trait RowFunction<T: Float>: Copy {
 
 /// A function that also has sums over all rows, one for each column: gradients of what rows share.
 pub trait ColumnSums<T: Float>: RowFunction<T> {
+    /// The only row that it asks places for as shared by all, at a 16-byte boundary; null if there is none.
+    /// An engine may keep it.
+    fn shared(&self) -> *const T;
+
     /// [`RowFunction::map`], which also adds the place's terms to the sums of its columns.
     ///
     /// # Safety

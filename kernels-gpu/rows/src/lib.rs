@@ -4,29 +4,28 @@
 //! that. Two engines run it.
 //!
 //! ```text
-//!   direct (any device, any rows)     ring (Hopper)
+//!   direct (any device, any rows)     held (Hopper), a block or a cluster for each row
 //!
-//!   global --take--> statistics       a warp copies, stage after stage:
-//!   global --map---> global             global ==> [stage 0][stage 1][stage 2][stage 3] ..  shared memory
-//!                                     teams of threads, a row each:
-//!   the second time from L1 or L2       wait for row n + 1, take it in, send its statistics
-//!                                       receive those of row n, map and store it, leave its stages
+//!   global --take--> statistics       global ==> shared memory --take--> statistics: warps, block, cluster
+//!   global --map---> global                      shared memory --map---> global
+//!   the second time from L1 or L2
 //! ```
-//! In the ring a row is read from global memory once, and rows behind it come while it is written: 40 to 104
-//! KiB a block are under way, two or three blocks a multiprocessor, and none of that takes registers. Warps
-//! of a team never wait for a row's statistics where the ring holds two rows.
+//! A row that is held is read from global memory once. Four or more blocks of a multiprocessor are at
+//! different places of their rows, so loads, exchanges and stores overlap without a ring or roles. L1 is left
+//! for what rows share. What limits bf16 is the number of instructions, so a thread has 4 to 16 vectors of 16
+//! bytes of a row: what it does once for the row is less than what it does for those.
 //!
-//! | rows, all inputs together | a stage holds | a team is |
-//! |---|---|---|
-//! | short | a row for each team | as many threads as have four vectors of 16 bytes each |
-//! | beyond 8 KiB an input | 8 KiB | the block |
-//! | beyond 104 KiB | the same | the block; a cluster's blocks have a part of the row each |
+//! | a row of all inputs | its team is |
+//! |---|---|
+//! | up to 104 KiB | as many threads as that needs, a power of two up to 512: some lanes, or warps |
+//! | longer, up to 832 KiB | the same of a cluster's blocks, each of which has a part of the row |
 //!
-//! Rows may begin anywhere in a vector, as long as all tensors of a row do alike: vectors inside go through
-//! the ring, and elements at the edges to and from global memory.
+//! Rows may begin anywhere in a vector, as long as all tensors of a row do alike: vectors inside are copied
+//! in bulk, and elements at the edges go to and from global memory.
 //!
-//! Functions with sums of columns ([`ColumnSums`]) have an engine of their own on top of the ring
-//! (`sm90::columns`), whose threads keep the sums of the same 16 columns of all rows.
+//! Functions with sums of columns ([`ColumnSums`]) have an engine of their own (`sm90::columns`), whose
+//! threads keep the sums of the same 16 columns of all rows. There blocks stay, and a warp fills a ring of
+//! stages, so that rows come while those before them are written.
 //!
 //! Results repeat bit for bit on a device: how a row is shared out depends on its length and on how it lies,
 //! and parts are added in the order of their numbers.
@@ -86,15 +85,15 @@ macro_rules! row_kernels {
     )* };
 }
 
-/// Entry points of functions by the engine with a ring, for Hopper alone; as [`row_kernels!`].
+/// Entry points of functions by the engine that holds rows, for Hopper alone; as [`row_kernels!`].
 #[macro_export]
-macro_rules! ring_kernels {
+macro_rules! held_kernels {
     ($(#[kernel] fn $name:ident: $function:ty, $ty:ident;)*) => { $(
-        #[doc = concat!("`", stringify!($function), "` of rows of ", stringify!($ty), ", through a ring.")]
+        #[doc = concat!("`", stringify!($function), "` of rows of ", stringify!($ty), ", held in shared memory.")]
         ///
         /// # Safety
-        /// As for [`engine::run`]($crate::sm90::engine::run).
-        #[kernel(launch_bounds($crate::plan::CONSUMERS + $crate::plan::PRODUCER, $crate::plan::RESIDENT))]
+        /// As for [`held::run`]($crate::sm90::held::run).
+        #[kernel(launch_bounds($crate::plan::HELD_THREADS, $crate::plan::HELD_RESIDENT))]
         pub unsafe fn $name(
             plan: $crate::Plan,
             function: $function,
@@ -107,7 +106,7 @@ macro_rules! ring_kernels {
             const N: usize = $crate::primitives::access::width(size_of::<$ty>(), size_of::<$ty>());
             let tensors = $crate::Tensors::new([x, second, third], [y, other]);
             // SAFETY: the caller's promise.
-            unsafe { $crate::sm90::engine::run::<$ty, $function, N>(&plan, &function, &tensors) }
+            unsafe { $crate::sm90::held::run::<$ty, $function, N>(&plan, &function, &tensors) }
         }
     )* };
 }

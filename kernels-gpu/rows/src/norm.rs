@@ -94,7 +94,7 @@ impl<T: Float> RowFunction<T> for Norm {
         is_first: bool,
     ) -> Self::Of {
         let value = |x| <T::Precision as Precision>::value(x);
-        let share = value(1.0) / value(f64::from(columns));
+        let share = T::Precision::inverse(value(f64::from(columns)));
         let factor = T::Precision::rsqrt(moments.squares * share + value(self.eps));
         if is_first && !self.moments.is_null() {
             // SAFETY: a place for each row of both.
@@ -115,11 +115,12 @@ impl<T: Float> RowFunction<T> for Norm {
                 at.output(1, x);
             }
             let mut y = map(x, |x| T::Precision::multiply_add(x, factor, -offset));
-            if !self.weight.is_null() {
-                y = zip(y, at.shared(self.weight.cast()), |y, weight| y * weight);
-            }
-            if !self.bias.is_null() {
-                y = zip(y, at.shared(self.bias.cast()), |y, bias| y + bias);
+            // Less than nothing, so that a zero keeps its sign.
+            let (one, none) = (T::Precision::value(1.0), T::Precision::value(-0.0));
+            let weight = shared_or(self.weight.cast(), one, at);
+            let bias = shared_or(self.bias.cast(), none, at);
+            for i in 0..N {
+                y[i] = T::Precision::multiply_add(y[i], weight[i], bias[i]);
             }
             if self.activation != Activation::None as u32 {
                 let activation = Activation::from_code(self.activation);
@@ -128,6 +129,21 @@ impl<T: Float> RowFunction<T> for Norm {
             at.output(0, y);
         }
     }
+}
+
+/// The elements of a row that all rows share; where there is none, this number for each. What follows is the
+/// same for both, so that nothing is copied.
+///
+/// # Safety
+/// The row is null or readable.
+#[inline(always)]
+unsafe fn shared_or<T: Float, const N: usize>(
+    row: *const T,
+    number: T::Wide,
+    at: &impl Place<T, N>,
+) -> [T::Wide; N] {
+    // SAFETY: the caller's promise.
+    if row.is_null() { [number; N] } else { unsafe { at.shared(row) } }
 }
 
 /// Values that become an activation of themselves.
@@ -165,25 +181,18 @@ pub struct NormBackward {
 }
 
 impl NormBackward {
-    /// The normalised elements, the gradient, and that times the weight.
+    /// The elements less the mean, the gradient, and that times the weight.
     ///
     /// # Safety
     /// As for [`RowFunction::take`].
     #[inline(always)]
-    unsafe fn elements<T: InF32, const N: usize>(
-        &self,
-        [mean, factor]: [f32; 2],
-        at: &impl Place<T, N>,
-    ) -> [[f32; N]; 3] {
+    unsafe fn elements<T: InF32, const N: usize>(&self, mean: f32, at: &impl Place<T, N>) -> [[f32; N]; 3] {
         // SAFETY: the caller's promise; the weight is readable for a row where there is one.
         unsafe {
-            let z = map(at.input(0), |x| (x - mean) * factor);
+            let distance = map(at.input(0), |x| x - mean);
             let dy = at.input(1);
-            let mut g = dy;
-            if !self.weight.is_null() {
-                g = zip(dy, at.shared(self.weight.cast()), |dy, weight| dy * weight);
-            }
-            [z, dy, g]
+            let weight = shared_or(self.weight.cast(), 1.0, at);
+            [distance, dy, zip(dy, weight, |dy, weight| dy * weight)]
         }
     }
 
@@ -194,11 +203,13 @@ impl NormBackward {
     #[inline(always)]
     unsafe fn store<T: InF32, const N: usize>(
         &self,
-        Of { moments: [_, factor], means: [of_g, of_zg] }: Of,
+        Of { moments: [_, factor], offset, slope }: Of,
         at: &impl Place<T, N>,
-        [z, g]: [[f32; N]; 2],
+        [distance, g]: [[f32; N]; 2],
     ) {
-        let mut dx = zip(z, g, |z, g| (g - of_g - z * of_zg) * factor);
+        let multiply_add = T::Precision::multiply_add;
+        let mut dx =
+            zip(distance, g, |distance, g| multiply_add(distance, slope, multiply_add(g, factor, offset)));
         // SAFETY: the caller's promise.
         unsafe {
             if self.has_residual != 0 {
@@ -209,20 +220,22 @@ impl NormBackward {
     }
 }
 
-/// Needed of the row by an element's gradient.
+/// Needed of the row by an element's gradient: `g factor + (x - mean) slope + offset`.
 #[derive(Clone, Copy)]
 pub struct Of {
     /// Mean, and inverse of the deviation.
     moments: [f32; 2],
-    /// Means of `g` and of `z g`.
-    means: [f32; 2],
+    /// Minus the mean of `g`, over the deviation.
+    offset: f32,
+    /// Minus the mean of `z g`, over the variance.
+    slope: f32,
 }
 
 impl<T: InF32> RowFunction<T> for NormBackward {
     const INPUTS: usize = 3;
     /// Mean, and inverse of the deviation.
     type Row = [f32; 2];
-    /// Of `g` and of `z g`.
+    /// Of `g` and of `(x - mean) g`.
     type Statistics = Sums<T::Precision, 2>;
     type Of = Of;
 
@@ -235,44 +248,51 @@ impl<T: InF32> RowFunction<T> for NormBackward {
     #[inline(always)]
     unsafe fn take<const N: usize>(
         &self,
-        moments: [f32; 2],
-        Sums([mut of_g, mut of_zg]): Self::Statistics,
+        [mean, _]: [f32; 2],
+        Sums([mut of_g, mut of_distances]): Self::Statistics,
         at: &impl Place<T, N>,
     ) -> Self::Statistics {
         // SAFETY: the caller's promise.
-        let [z, _, g] = unsafe { self.elements(moments, at) };
+        let [distance, _, g] = unsafe { self.elements(mean, at) };
         for i in 0..N {
             of_g += g[i];
-            of_zg = T::Precision::multiply_add(z[i], g[i], of_zg);
+            of_distances = T::Precision::multiply_add(distance[i], g[i], of_distances);
         }
-        Sums([of_g, of_zg])
+        Sums([of_g, of_distances])
     }
 
     #[inline(always)]
     unsafe fn finish(
         &self,
         moments: [f32; 2],
-        Sums([of_g, of_zg]): Self::Statistics,
+        Sums([of_g, of_distances]): Self::Statistics,
         _: u64,
         columns: u32,
         _: bool,
     ) -> Of {
-        let share = 1.0 / columns as f32;
+        let (share, [_, factor]) = (T::Precision::inverse(columns as f32), moments);
         let of_g = if self.is_centered != 0 { of_g * share } else { 0.0 };
-        Of { moments, means: [of_g, of_zg * share] }
+        // The mean of `z g` first: a power of the factor alone may be too large for a number.
+        let of_zg = of_distances * factor * share;
+        Of { moments, offset: -(of_g * factor), slope: -(of_zg * factor * factor) }
     }
 
     #[inline(always)]
     unsafe fn map<const N: usize>(&self, of: Of, at: &impl Place<T, N>) {
         // SAFETY: the caller's promise.
         unsafe {
-            let [z, _, g] = self.elements(of.moments, at);
-            self.store(of, at, [z, g]);
+            let [distance, _, g] = self.elements(of.moments[0], at);
+            self.store(of, at, [distance, g]);
         }
     }
 }
 
 impl<T: InF32> ColumnSums<T> for NormBackward {
+    #[inline(always)]
+    fn shared(&self) -> *const T {
+        self.weight.cast()
+    }
+
     #[inline(always)]
     unsafe fn map_and_add<const N: usize>(
         &self,
@@ -282,12 +302,12 @@ impl<T: InF32> ColumnSums<T> for NormBackward {
     ) {
         // SAFETY: the caller's promise.
         unsafe {
-            let [z, dy, g] = self.elements(of.moments, at);
+            let [distance, dy, g] = self.elements(of.moments[0], at);
             for i in 0..N {
-                sums[0][i] = T::Precision::multiply_add(dy[i], z[i], sums[0][i]);
+                sums[0][i] = T::Precision::multiply_add(dy[i], distance[i] * of.moments[1], sums[0][i]);
                 sums[1][i] += dy[i];
             }
-            self.store(of, at, [z, g]);
+            self.store(of, at, [distance, g]);
         }
     }
 }

@@ -7,30 +7,28 @@ use primitives::access::VECTOR_BYTES;
 pub const CONSUMERS: u32 = 256;
 /// Most of them, for functions with sums of columns.
 pub const MAX_CONSUMERS: u32 = 512;
-/// Blocks of a multiprocessor with registers for all of them.
-pub const RESIDENT: u32 = 3;
+/// Most threads of a block that holds rows.
+pub const HELD_THREADS: u32 = 512;
+/// Vectors that a thread has of a row, or half as many, or twice.
+const HELD_VECTORS: u64 = 8;
+/// Blocks of as many threads that a multiprocessor has registers for.
+pub const HELD_RESIDENT: u32 = 2;
 /// Threads that copy.
 pub const PRODUCER: u32 = 32;
-/// Vectors of a row that a thread takes at a time, at most, where rows are short.
+/// Vectors of a row that a thread of the direct engine takes, at most, where rows are short.
 const THREAD_VECTORS: u64 = 4;
 /// Columns of whose sums a thread keeps count.
 pub const THREAD_COLUMNS: usize = 16;
-/// Vectors of all inputs in a stage of a long row.
-const STAGE_VECTORS: u64 = 512;
 /// Most stages of a ring.
 pub const MAX_STAGES: u32 = 32;
 /// Most blocks that share a row.
 pub const MAX_CLUSTER: u32 = 8;
 /// Rows whose statistics are on their way between warps at a time.
 pub const EXCHANGES: u32 = 4;
-/// Bytes of the ring of a block: as many as [`RESIDENT`] fill a multiprocessor.
-const SHORT_RING: u64 = 64 << 10;
-/// The same where rows share weights: they leave some L1 cache for those.
-const SHARING_RING: u64 = 40 << 10;
-/// Bytes of the ring for rows beyond [`SHORT_RING`]: two fill a multiprocessor.
-const LONG_RING: u64 = 104 << 10;
-/// Most rows of a launch with a ring: their numbers, and those of a few tiles behind them, take 32 bits.
-const MAX_RING_ROWS: u64 = 1 << 31;
+/// Bytes of a block's rows: two blocks fill a multiprocessor.
+const BLOCK_BYTES: u64 = 104 << 10;
+/// Most rows of a launch for Hopper: their numbers, and those of a few tiles behind them, take 32 bits.
+const MAX_ROWS: u64 = 1 << 31;
 
 /// How rows are shared out.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,13 +64,11 @@ pub struct Plan {
     pub part_bytes: u32,
     /// Bytes of a stage.
     pub stage_bytes: u32,
-    /// Stages of a row, or of the rows that the block's teams take together.
-    pub chunks: u32,
     /// Stages of the ring.
     pub stages: u32,
     /// Warps of all blocks that share a row.
     pub slots: u32,
-    /// Rows that a team takes in before it maps one: 1, or 0 where the ring holds no two rows.
+    /// Rows that a team takes in before it maps one: 1, or 0 where no third would come meanwhile.
     pub ahead: u32,
     /// Blocks that share a row.
     pub cluster: u32,
@@ -112,19 +108,6 @@ impl Shape {
         VECTOR_BYTES as u64 * self.inputs as u64
     }
 
-    /// Vectors of a row in a stage, where so many blocks share it.
-    const fn stage(&self, cluster: u64) -> u64 {
-        let (piece, most) = (self.vectors().div_ceil(cluster), STAGE_VECTORS / self.inputs as u64);
-        // Above this the block is a team.
-        let is_long = piece > CONSUMERS as u64 * THREAD_VECTORS / 2 || cluster > 1;
-        if is_long && piece > most { most } else { piece }
-    }
-
-    /// Stages of a row, where so many blocks share it.
-    const fn chunks(&self, cluster: u64) -> u64 {
-        self.vectors().div_ceil(cluster).div_ceil(self.stage(cluster))
-    }
-
     /// Whether vectors have the same columns in all rows, if they have in the first.
     pub const fn is_even(&self) -> bool {
         let (mut index, mut is_even) = (0, true);
@@ -161,7 +144,6 @@ impl Plan {
             row_bytes: 0,
             part_bytes: 0,
             stage_bytes: 0,
-            chunks: 0,
             stages: 0,
             slots: 0,
             ahead: 0,
@@ -182,34 +164,42 @@ impl Plan {
         Self { blocks, ..Self::new(shape) }.with_team(team, CONSUMERS)
     }
 
-    /// The plan of the engine with a ring in shared memory, on a device of so many multiprocessors; `None`
-    /// for rows that are longer than what a cluster holds, or shorter than a vector.
-    pub const fn ring(shape: &Shape, multiprocessors: u32) -> Option<Self> {
+    /// The plan of the engine that holds rows in shared memory; `None` for rows that are longer than what a
+    /// cluster holds, or shorter than a vector.
+    pub const fn held(shape: &Shape) -> Option<Self> {
         let vectors = shape.vectors();
-        let bytes = vectors * VECTOR_BYTES as u64 * shape.inputs as u64;
-        if vectors == 0 || shape.rows > MAX_RING_ROWS {
+        if vectors == 0 || shape.rows > MAX_ROWS {
             return None;
         }
         let mut cluster = 1;
-        while shape.chunks(cluster) * shape.stage(cluster) * shape.vector_bytes() > LONG_RING {
+        while vectors.div_ceil(cluster) * shape.vector_bytes() > BLOCK_BYTES {
             cluster *= 2;
         }
         if cluster > MAX_CLUSTER as u64 {
             return None;
         }
-        let of_block = bytes / cluster;
-        let (ring, resident) = if of_block > SHORT_RING {
-            (LONG_RING, 2)
-        } else if shape.shares && 2 * of_block <= SHARING_RING {
-            (SHARING_RING, RESIDENT)
-        } else {
-            (SHORT_RING, RESIDENT)
-        };
         let piece = vectors.div_ceil(cluster);
-        let team = power_of_two(piece.div_ceil(THREAD_VECTORS));
-        let team = if cluster > 1 || team > CONSUMERS as u64 { CONSUMERS } else { team as u32 };
-        let plan = Self { cluster: cluster as u32, ..Self::new(shape) }.with_team(team, CONSUMERS);
-        Some(plan.with_ring(shape.chunks(cluster), shape.stage(cluster), ring, resident * multiprocessors))
+        // Measured: a few lanes are best for a short row, and for one of middling length many threads.
+        let is_short = piece <= 16 * HELD_VECTORS;
+        let is_long = piece > HELD_LEAST as u64 * HELD_VECTORS;
+        let of_thread = if shape.inputs > 1 || !is_short && !is_long {
+            HELD_VECTORS / 2
+        } else if is_long && !shape.shares {
+            2 * HELD_VECTORS
+        } else {
+            HELD_VECTORS
+        };
+        let team = power_of_two(piece.div_ceil(of_thread)) as u32;
+        let team = if team > HELD_THREADS { HELD_THREADS } else { team };
+        let consumers = if team < HELD_LEAST { HELD_LEAST } else { team };
+        let plan = Self { cluster: cluster as u32, ..Self::new(shape) }.with_team(team, consumers);
+        let blocks = shape.rows.div_ceil(plan.tile as u64) * cluster;
+        // More blocks than a grid holds become an error of the launch.
+        let blocks = if blocks > u32::MAX as u64 { u32::MAX } else { blocks as u32 };
+        let row_bytes = vectors.div_ceil(cluster) as u32 * VECTOR_BYTES as u32;
+        let part_bytes = plan.tile * row_bytes;
+        let shared = HELD_BYTES + shape.inputs * part_bytes;
+        Some(Self { blocks, row_bytes, part_bytes, shared, ..plan })
     }
 
     /// The plan of the engine that also sums up columns; `None` for rows that do not lie alike, or are longer
@@ -218,25 +208,33 @@ impl Plan {
         let vectors = shape.vectors();
         let thread = (THREAD_COLUMNS * shape.size / VECTOR_BYTES) as u64;
         let is_whole = (shape.columns as u64 * shape.size as u64).is_multiple_of(VECTOR_BYTES as u64);
-        if vectors == 0 || !shape.is_even() || !is_whole || shape.rows > MAX_RING_ROWS {
+        if vectors == 0 || !shape.is_even() || !is_whole || shape.rows > MAX_ROWS {
             return None;
         }
         let threads = power_of_two(vectors.div_ceil(thread));
-        let consumers = if threads > (CONSUMERS * MAX_CLUSTER) as u64 { MAX_CONSUMERS } else { CONSUMERS };
-        let cluster = threads.div_ceil(consumers as u64);
+        let is_long = threads > CONSUMERS as u64;
+        let (consumers, ring, resident) =
+            if is_long { (MAX_CONSUMERS, 2 * BLOCK_BYTES, 1) } else { (CONSUMERS, BLOCK_BYTES, 2) };
+        let mut cluster = threads.div_ceil(consumers as u64);
         if cluster > MAX_CLUSTER as u64 {
             return None;
         }
-        let team = if cluster > 1 {
-            consumers
-        } else if threads < 32 {
-            32
-        } else {
-            threads as u32
-        };
+        let least = if threads < 32 { 32 } else { threads as u32 };
+        let mut team = if cluster > 1 { consumers } else { least };
+        // The ring should hold three stages; the row that all rows share lies behind it.
+        while cluster < MAX_CLUSTER as u64
+            && (3 * (shape.inputs * (consumers / team)) as u64 + 1)
+                * vectors.div_ceil(cluster)
+                * VECTOR_BYTES as u64
+                > ring
+        {
+            (cluster, team) = (2 * cluster, consumers);
+        }
         let piece = vectors.div_ceil(cluster);
+        let kept = piece * VECTOR_BYTES as u64;
         let plan = Self { cluster: cluster as u32, ..Self::new(shape) }.with_team(team, consumers);
-        let plan = plan.with_ring(1, piece, LONG_RING, 2 * multiprocessors);
+        let plan = plan.with_ring(piece, ring - kept, resident * multiprocessors);
+        let plan = Self { shared: plan.shared + kept as u32, ..plan };
         // The sums of teams come to the ring at the end.
         let least = CONTROL_BYTES + plan.consumers * (THREAD_COLUMNS * MAX_SUMS * size_of::<f32>()) as u32;
         Some(if plan.shared < least { Self { shared: least, ..plan } } else { plan })
@@ -248,19 +246,18 @@ impl Plan {
         Self { team, team_bits, consumers, tile, ..self }
     }
 
-    /// The same with a row's vectors in stages of so many, in a ring of so many bytes, and at most so many
+    /// The same with stages of so many vectors of each row, in a ring of so many bytes, and at most so many
     /// blocks.
-    const fn with_ring(self, chunks: u64, stage_vectors: u64, bytes: u64, blocks: u32) -> Self {
-        let (chunks, stage_vectors) = (chunks as u32, stage_vectors as u32);
+    const fn with_ring(self, stage_vectors: u64, bytes: u64, blocks: u32) -> Self {
+        let stage_vectors = stage_vectors as u32;
         let row_bytes = stage_vectors * VECTOR_BYTES as u32;
         let part_bytes = self.tile * row_bytes;
         let stage_bytes = self.inputs * part_bytes;
         let stages = bytes as u32 / stage_bytes;
-        let least = if chunks < 2 { 2 } else { chunks };
         let stages = if stages > MAX_STAGES { MAX_STAGES } else { stages };
-        let stages = if stages < least { least } else { stages };
+        let stages = if stages == 0 { 1 } else { stages };
         let shared = CONTROL_BYTES + stages * stage_bytes;
-        // At most MAX_RING_ROWS.
+        // At most MAX_ROWS.
         let tiles = self.rows.div_ceil(self.tile as u64) as u32;
         let clusters = blocks / self.cluster;
         // A device has room for one at least.
@@ -268,11 +265,10 @@ impl Plan {
         let step = if tiles < clusters { tiles } else { clusters };
         let blocks = step * self.cluster;
         let slots = self.consumers / 32 * self.cluster;
-        let ahead = if self.team > 32 && stages >= 2 * chunks { 1 } else { 0 };
+        let ahead = if self.team > 32 && stages > 2 { 1 } else { 0 };
         Self {
             slots,
             ahead,
-            chunks,
             stage_vectors,
             row_bytes,
             part_bytes,
@@ -293,12 +289,16 @@ impl Plan {
     }
 }
 
+/// Bytes of shared memory before the rows that are held.
+pub const HELD_BYTES: u32 = 512;
+/// Fewest threads of a block that does.
+const HELD_LEAST: u32 = 128;
 /// Bytes of shared memory before the ring.
-pub const CONTROL_BYTES: u32 = 8960;
+pub const CONTROL_BYTES: u32 = 9088;
 
 #[cfg(test)]
 mod tests {
-    use super::{CONTROL_BYTES, MAX_CLUSTER, MAX_STAGES, Plan, Shape};
+    use super::{CONTROL_BYTES, HELD_BYTES, MAX_CLUSTER, MAX_STAGES, Plan, Shape};
 
     /// Shared memory of a multiprocessor, and what each block takes beside its own.
     const MULTIPROCESSOR: u32 = 228 << 10;
@@ -332,22 +332,19 @@ mod tests {
         assert!(plan.cluster.is_power_of_two() && plan.cluster <= MAX_CLUSTER, "{plan:?}");
         assert!(plan.cluster == 1 || plan.team == plan.consumers, "a cluster's blocks are a team: {plan:?}");
         let vectors = shape.columns * shape.size as u32 / 16;
-        assert!(plan.cluster * plan.chunks * plan.stage_vectors >= vectors, "{plan:?}");
-        assert!(plan.stages >= plan.chunks * (1 + plan.ahead) && plan.stages <= MAX_STAGES, "{plan:?}");
-        assert!(plan.shared >= CONTROL_BYTES + plan.stages * plan.stage_bytes, "{plan:?}");
+        assert!(plan.cluster * plan.row_bytes >= vectors * 16, "{plan:?}");
         assert!(plan.shared + RESERVED <= MULTIPROCESSOR, "{plan:?}");
-        assert_eq!(plan.blocks, plan.step * plan.cluster);
-        assert!(u64::from(plan.tiles) * u64::from(plan.tile) >= shape.rows, "{plan:?}");
+        assert_eq!(plan.blocks % plan.cluster, 0, "{plan:?}");
     }
 
     #[test]
-    fn rings_hold_rows_and_fit() {
+    fn rows_that_are_held_fit() {
         for shape in shapes() {
-            if let Some(plan) = Plan::ring(&shape, 132) {
-                holds(&shape, &plan);
-                let resident = if plan.stages * plan.stage_bytes > 64 << 10 { 2 } else { 3 };
-                assert!(resident * (plan.shared + RESERVED) <= MULTIPROCESSOR, "{plan:?}");
-            }
+            let Some(plan) = Plan::held(&shape) else { continue };
+            holds(&shape, &plan);
+            assert!(u64::from(plan.blocks / plan.cluster * plan.tile) >= shape.rows, "{plan:?}");
+            assert!(plan.shared >= HELD_BYTES + shape.inputs * plan.tile * plan.row_bytes, "{plan:?}");
+            assert!(2 * (plan.shared + RESERVED) <= MULTIPROCESSOR, "{plan:?}");
         }
         let long = Shape {
             rows: 1,
@@ -358,8 +355,8 @@ mod tests {
             input_strides: [0; 3],
             output_strides: [0; 2],
         };
-        assert_eq!(Plan::ring(&long, 132), None);
-        assert_eq!(Plan::ring(&Shape { columns: 7, ..long }, 132), None);
+        assert_eq!(Plan::held(&long), None);
+        assert_eq!(Plan::held(&Shape { columns: 7, ..long }), None);
     }
 
     #[test]
@@ -367,7 +364,11 @@ mod tests {
         for shape in shapes() {
             let Some(plan) = Plan::sums(&shape, 132) else { continue };
             holds(&shape, &plan);
-            assert_eq!(plan.chunks, 1);
+            assert!(plan.stages > 2 * plan.ahead && plan.stages <= MAX_STAGES, "{plan:?}");
+            assert_eq!(plan.blocks, plan.step * plan.cluster);
+            assert!(u64::from(plan.tiles) * u64::from(plan.tile) >= shape.rows, "{plan:?}");
+            let used = plan.stages * plan.stage_bytes + plan.row_bytes;
+            assert!(plan.shared >= CONTROL_BYTES + used, "{plan:?}");
             let columns = plan.team * super::THREAD_COLUMNS as u32 * plan.cluster;
             assert!(columns >= shape.columns, "{plan:?}");
             let sums = plan.consumers * super::THREAD_COLUMNS as u32 * 2 * 4;

@@ -32,6 +32,11 @@ impl Precision for Fast {
     }
 
     #[inline(always)]
+    fn inverse(x: f32) -> f32 {
+        rcp_approx(x)
+    }
+
+    #[inline(always)]
     fn exp(x: f32) -> f32 {
         ex2_approx(x * LOG2_E)
     }

@@ -18,7 +18,7 @@ use crate::math::{double, reduced, single};
 use crate::op::larger_f64;
 use core::ops::{Add, Div, Mul, Neg, Sub};
 use cuda_std::GpuFloat;
-use cuda_std::fastmath::{fma, fma_f64, max_nan};
+use cuda_std::fastmath::{fma, fma_f64, max_nan, rcp_approx};
 
 pub use fast::Fast;
 
@@ -63,6 +63,12 @@ pub trait Precision {
     fn normal_pdf(x: Self::Value) -> Self::Value;
     /// The cumulative distribution function of the standard normal distribution.
     fn normal_cdf(x: Self::Value) -> Self::Value;
+
+    /// `1 / x` of a normal number; in f32 within one unit of the last place.
+    #[inline(always)]
+    fn inverse(x: Self::Value) -> Self::Value {
+        Self::value(1.0) / x
+    }
 
     /// `max(x, 0)`. NaN stays NaN.
     #[inline(always)]
@@ -177,6 +183,10 @@ macro_rules! by_f32_module {
             #[inline(always)]
             fn multiply_add(a: f32, b: f32, c: f32) -> f32 {
                 fma(a, b, c)
+            }
+            #[inline(always)]
+            fn inverse(x: f32) -> f32 {
+                rcp_approx(x)
             }
             #[inline(always)]
             fn exp(x: f32) -> f32 {

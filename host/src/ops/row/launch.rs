@@ -39,7 +39,7 @@ pub(in crate::ops) fn as_rows(stream: &Stream, x: &Tensor, columns: usize) -> Re
     contiguous(stream, x)?.view_as(&sides)
 }
 
-/// Whether the engine with a ring runs there.
+/// Whether the engines for Hopper run there.
 fn is_hopper(device: &Device) -> bool {
     (device.arch().major, device.arch().minor) == (9, 0)
 }
@@ -95,16 +95,16 @@ impl Job<'_> {
         phases.iter().flatten().all(is_same)
     }
 
-    /// The plan for the ring, where there is one for these rows on this device.
-    fn ring(&self, size: usize) -> Option<Plan> {
+    /// The plan of the engine that holds rows, where there is one for these rows on this device.
+    fn held(&self, size: usize) -> Option<Plan> {
         let device = self.stream.device();
         if !is_hopper(device) || !self.is_alike(size) {
             return None;
         }
-        Plan::ring(&self.shape(size), device.properties().sm_count.max(1))
+        Plan::held(&self.shape(size))
     }
 
-    /// The plan for the ring with sums of columns, likewise.
+    /// The plan of the engine with sums of columns, likewise.
     pub fn sums(&self, size: usize) -> Option<Plan> {
         let device = self.stream.device();
         let begins_at_vector = self.places()[0].is_some_and(|(at, _)| at.is_multiple_of(VECTOR_BYTES as u64));
@@ -114,7 +114,7 @@ impl Job<'_> {
         Plan::sums(&self.shape(size), device.properties().sm_count.max(1))
     }
 
-    /// Queues the function: by the ring where that can, else by the direct engine.
+    /// Queues the function: by the engine that holds rows where that can, else by the direct engine.
     ///
     /// # Safety
     /// The tensors hold as many rows as the first, of elements `T`; outputs overlap nothing; the function's
@@ -128,9 +128,9 @@ impl Job<'_> {
         if self.rows() == 0 {
             return Ok(());
         }
-        match self.ring(size_of::<T>()) {
+        match self.held(size_of::<T>()) {
             // SAFETY: the caller's promise; the plan is one for the kernel.
-            Some(plan) => unsafe { self.launch::<R, F, T>(&plan, ring_config(&plan), function) },
+            Some(plan) => unsafe { self.launch::<R, F, T>(&plan, config(&plan, plan.consumers), function) },
             // SAFETY: as above.
             None => unsafe { self.direct::<D, F, T>(function) },
         }
@@ -176,7 +176,13 @@ impl Job<'_> {
     {
         let ([x, second, third], y) = (self.read()?, written(self.stream, &self.outputs[0])?);
         // SAFETY: the caller's promise; the plan is one for the kernel.
-        unsafe { launch::<K>(self.stream, ring_config(plan), (*plan, function, x, second, third, y, sums)) }
+        unsafe {
+            launch::<K>(
+                self.stream,
+                config(plan, plan.consumers + PRODUCER),
+                (*plan, function, x, second, third, y, sums),
+            )
+        }
     }
 
     /// # Safety
@@ -207,25 +213,25 @@ pub(super) fn written<'t, T>(
     output.as_ref().map(|output| output.write(stream)).transpose()
 }
 
-/// The launch of a plan for the ring.
-fn ring_config(plan: &Plan) -> LaunchConfig {
-    LaunchConfig::new([plan.blocks, 1, 1], [plan.consumers + PRODUCER, 1, 1])
+/// The launch of a plan for Hopper, with so many threads a block.
+fn config(plan: &Plan, threads: u32) -> LaunchConfig {
+    LaunchConfig::new([plan.blocks, 1, 1], [threads, 1, 1])
         .cluster([plan.cluster, 1, 1])
         .with_shared(plan.shared)
         .overlapping_previous()
 }
 
-/// Queues a job's function by the kernels of an element type: `TYPE => direct, ring;`.
+/// Queues a job's function by the kernels of an element type: `TYPE => direct, held;`.
 macro_rules! launched {
     ($job:expr, $function:expr, $dtype:expr, $operation:expr, {
-        $($known:ident($ty:ty) => $direct:path $(, $ring:path)?;)*
+        $($known:ident($ty:ty) => $direct:path $(, $held:path)?;)*
     }) => {
         $crate::ops::dispatch::by_dtype!($dtype, ($operation, "x", None), {
-            $($known => $crate::ops::row::launch::launched!(@ $job, $function, $ty, $direct $(, $ring)?),)*
+            $($known => $crate::ops::row::launch::launched!(@ $job, $function, $ty, $direct $(, $held)?),)*
         })
     };
-    (@ $job:expr, $function:expr, $ty:ty, $direct:path, $ring:path) => {
-        $job.run::<$direct, $ring, _, $ty>($function)
+    (@ $job:expr, $function:expr, $ty:ty, $direct:path, $held:path) => {
+        $job.run::<$direct, $held, _, $ty>($function)
     };
     (@ $job:expr, $function:expr, $ty:ty, $direct:path) => {
         $job.direct::<$direct, _, $ty>($function)

@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use rows::finish::{LOSS_THREADS, add_losses, count_targets};
 use rows::kernels;
 use rows::loss::CrossEntropyArgs;
-use rows::sm90::kernels as ring;
+use rows::sm90::kernels as held;
 
 use super::launch::{Job, as_rows, launched};
 use super::{argument, columns};
@@ -208,9 +208,9 @@ impl<'a> Rows<'a> {
         // SAFETY: a target of each row, and a place for each row's numbers; nothing overlaps.
         unsafe {
             launched!(job, function.pass(), dtype, operation, {
-                F32(f32) => kernels::cross_entropy_f32, ring::cross_entropy_ring_f32;
-                F16(f16) => kernels::cross_entropy_f16, ring::cross_entropy_ring_f16;
-                BF16(bf16) => kernels::cross_entropy_bf16, ring::cross_entropy_ring_bf16;
+                F32(f32) => kernels::cross_entropy_f32, held::cross_entropy_held_f32;
+                F16(f16) => kernels::cross_entropy_f16, held::cross_entropy_held_f16;
+                BF16(bf16) => kernels::cross_entropy_bf16, held::cross_entropy_held_bf16;
             })
         }
     }

@@ -18,7 +18,7 @@ mod norm;
 use half::{bf16, f16};
 use primitives::activation::Activation;
 use rows::kernels;
-use rows::sm90::kernels as ring;
+use rows::sm90::kernels as held;
 use rows::softmax::{SoftmaxArgs, SoftmaxBackwardArgs};
 
 use super::elementwise::{contiguous, made};
@@ -215,9 +215,9 @@ fn softmax_of_rows(stream: &Stream, op: RowOp, x: &Tensor) -> Result<Tensor> {
         unsafe {
             launched!(job, function, x.dtype(), operation, {
                 F64(f64) => kernels::softmax_f64;
-                F32(f32) => kernels::softmax_f32, ring::softmax_ring_f32;
-                F16(f16) => kernels::softmax_f16, ring::softmax_ring_f16;
-                BF16(bf16) => kernels::softmax_bf16, ring::softmax_ring_bf16;
+                F32(f32) => kernels::softmax_f32, held::softmax_held_f32;
+                F16(f16) => kernels::softmax_f16, held::softmax_held_f16;
+                BF16(bf16) => kernels::softmax_bf16, held::softmax_held_bf16;
             })
         }
     })
@@ -243,9 +243,9 @@ fn backward(
         // SAFETY: all three have the same rows.
         unsafe {
             launched!(job, function, y.dtype(), operation, {
-                F32(f32) => kernels::softmax_backward_f32, ring::softmax_backward_ring_f32;
-                F16(f16) => kernels::softmax_backward_f16, ring::softmax_backward_ring_f16;
-                BF16(bf16) => kernels::softmax_backward_bf16, ring::softmax_backward_ring_bf16;
+                F32(f32) => kernels::softmax_backward_f32, held::softmax_backward_held_f32;
+                F16(f16) => kernels::softmax_backward_f16, held::softmax_backward_held_f16;
+                BF16(bf16) => kernels::softmax_backward_bf16, held::softmax_backward_held_bf16;
             })
         }
     })?;

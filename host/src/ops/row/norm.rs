@@ -6,7 +6,7 @@ use rows::finish::{ColumnJob, PART_ROWS, THREADS};
 use rows::function::MAX_SUMS;
 use rows::norm::{NormArgs, NormBackward as BackwardFunction, NormBackwardArgs};
 use rows::plan::Plan;
-use rows::sm90::kernels as ring;
+use rows::sm90::kernels as held;
 use rows::{finish, kernels};
 
 use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
@@ -169,9 +169,9 @@ impl Norm<'_> {
         unsafe {
             launched!(job, function.pass(), dtype, self.kind.name(), {
                 F64(f64) => kernels::norm_f64;
-                F32(f32) => kernels::norm_f32, ring::norm_ring_f32;
-                F16(f16) => kernels::norm_f16, ring::norm_ring_f16;
-                BF16(bf16) => kernels::norm_bf16, ring::norm_ring_bf16;
+                F32(f32) => kernels::norm_f32, held::norm_held_f32;
+                F16(f16) => kernels::norm_f16, held::norm_held_f16;
+                BF16(bf16) => kernels::norm_bf16, held::norm_held_bf16;
             })
         }
     }
@@ -288,12 +288,12 @@ impl NormBackward<'_> {
             weight,
         };
         by_dtype!(x.dtype(), (operation, "x", None), {
-            F32 => self.of_type::<f32, kernels::norm_backward_f32, ring::norm_backward_ring_f32,
-                ring::norm_backward_sums_f32, finish::norm_columns_f32, finish::norm_sums_f32>(stream, &given),
-            F16 => self.of_type::<f16, kernels::norm_backward_f16, ring::norm_backward_ring_f16,
-                ring::norm_backward_sums_f16, finish::norm_columns_f16, finish::norm_sums_f16>(stream, &given),
-            BF16 => self.of_type::<bf16, kernels::norm_backward_bf16, ring::norm_backward_ring_bf16,
-                ring::norm_backward_sums_bf16, finish::norm_columns_bf16, finish::norm_sums_bf16>(stream, &given),
+            F32 => self.of_type::<f32, kernels::norm_backward_f32, held::norm_backward_held_f32,
+                held::norm_backward_sums_f32, finish::norm_columns_f32, finish::norm_sums_f32>(stream, &given),
+            F16 => self.of_type::<f16, kernels::norm_backward_f16, held::norm_backward_held_f16,
+                held::norm_backward_sums_f16, finish::norm_columns_f16, finish::norm_sums_f16>(stream, &given),
+            BF16 => self.of_type::<bf16, kernels::norm_backward_bf16, held::norm_backward_held_bf16,
+                held::norm_backward_sums_bf16, finish::norm_columns_bf16, finish::norm_sums_bf16>(stream, &given),
         })
     }
 

@@ -7,60 +7,55 @@
 //!   team 2   row 2, row 6, ..  /
 //! ```
 
-use super::engine::{Consumer, Walk, begin, leave};
+use super::consumer::{Consumer, Walk, begin, leave};
 use super::reduce::{receive, send};
-use super::ring::Staged;
+use super::ring::{Piece, Staged};
 use crate::direct::elements;
-use crate::function::{ColumnSums, MAX_SUMS, Place, Statistics, Tensors};
+use crate::function::{ColumnSums, MAX_SUMS, Place, RowFunction, Statistics, Tensors};
 use crate::plan::{Plan, THREAD_COLUMNS};
 use cuda_std::{barrier, misc, vector};
-use primitives::access::{self, VECTOR_BYTES};
+use primitives::access::{self, VECTOR_BYTES, from_words};
 use primitives::element::InF32;
 use primitives::unroll;
 
 /// Named barrier of the threads that work on rows. Number 0 is the block's own.
 const CONSUMERS_BARRIER: u32 = 1;
 
-/// Bytes that a thread takes at a time: half a vector, which leaves registers for sums.
-const ACCESS_BYTES: usize = VECTOR_BYTES / 2;
-
-/// Elements of that.
-pub const fn width(size: usize) -> usize {
-    ACCESS_BYTES / size
-}
-
-/// Most accesses of a thread to a row: of f32.
-const ACCESSES: usize = THREAD_COLUMNS * size_of::<f32>() / ACCESS_BYTES;
+/// Most vectors that a thread has of a row: of f32.
+const VECTORS: usize = THREAD_COLUMNS * size_of::<f32>() / VECTOR_BYTES;
 
 /// Sums of a thread's columns.
-type Accumulators<const N: usize> = [[[f32; N]; MAX_SUMS]; ACCESSES];
+type Accumulators<const N: usize> = [[[f32; N]; MAX_SUMS]; VECTORS];
 
-/// A place whose column is a multiple of its elements, as those of what rows share are that begins at a
-/// boundary.
-struct Even<T>(Staged<T>);
+/// A place in a stage, and where what all rows share there lies in shared memory.
+struct Kept<T> {
+    staged: Staged<T>,
+    shared: u32,
+}
 
-impl<T: InF32, const N: usize> Place<T, N> for Even<T> {
+impl<T: InF32, const N: usize> Place<T, N> for Kept<T> {
     #[inline(always)]
     fn column(&self) -> u32 {
-        self.0.column
+        self.staged.column
     }
 
     #[inline(always)]
     unsafe fn input(&self, which: usize) -> [f32; N] {
         // SAFETY: the caller's promise.
-        unsafe { self.0.input(which) }
+        unsafe { self.staged.input(which) }
     }
 
     #[inline(always)]
     unsafe fn output(&self, which: usize, values: [f32; N]) {
         // SAFETY: the caller's promise.
-        unsafe { self.0.output(which, values) }
+        unsafe { self.staged.output(which, values) }
     }
 
+    /// Of the row that is kept, the only one that the function asks for.
     #[inline(always)]
-    unsafe fn shared(&self, row: *const T) -> [f32; N] {
-        // SAFETY: the caller's promise; the row begins at a boundary.
-        unsafe { T::widen(access::load::<T, N>(row.wrapping_add(self.0.column as usize))) }
+    unsafe fn shared(&self, _: *const T) -> [f32; N] {
+        // SAFETY: written before the first row; every bit pattern is a number.
+        unsafe { T::widen(from_words::<T, N>(vector::load_shared_v4(self.shared))) }
     }
 }
 
@@ -68,7 +63,7 @@ impl<T: InF32, const N: usize> Place<T, N> for Even<T> {
 /// `plan.columns` for each sum of each cluster.
 ///
 /// # Safety
-/// As for [`super::engine::run`]; vectors have the same columns in all rows. `partials` has [`MAX_SUMS`] rows
+/// As for [`super::held::run`]; vectors have the same columns in all rows. `partials` has [`MAX_SUMS`] rows
 /// for each cluster.
 #[inline(always)]
 pub unsafe fn run<T: InF32, F: ColumnSums<T>, const N: usize>(
@@ -110,6 +105,34 @@ unsafe fn rows<T: InF32, F: ColumnSums<T>, const N: usize>(
 ) {
     let plan = consumer.plan;
     let mut walk = Walk::new(tiles);
+    // All rows begin at a boundary, so their pieces are alike.
+    let piece = Piece::of(plan, consumer.tensors.inputs[0], consumer.rank, true);
+    let first = consumer.shared.ring + consumer.team * plan.row_bytes;
+    // Behind the ring: what all rows share.
+    let kept = consumer.shared.ring + plan.stages * plan.stage_bytes;
+    let shared = function.shared();
+    let mut index = consumer.thread;
+    while index < piece.count && !shared.is_null() {
+        let column = piece.span.vector::<T>(piece.first + index);
+        // SAFETY: the caller's contract; the row begins at a boundary, and there is room for the piece.
+        unsafe {
+            let words = access::load_words(shared.wrapping_add(column as usize));
+            vector::store_shared_v4(kept + index * VECTOR_BYTES as u32, words);
+        }
+        index += plan.consumers;
+    }
+    // SAFETY: all consumers come here.
+    unsafe { barrier::sync(CONSUMERS_BARRIER, plan.consumers) };
+    let place = |outputs: Tensors<T>, stage: u32, index: u32| Kept {
+        staged: Staged {
+            address: first + stage * plan.stage_bytes + index * VECTOR_BYTES as u32,
+            part: plan.part_bytes,
+            outputs,
+            column: piece.span.vector::<T>(piece.first + index),
+            head: 0,
+        },
+        shared: kept + index * VECTOR_BYTES as u32,
+    };
     // SAFETY: the caller's contract; a stage is read between its wait and its release.
     unsafe {
         let [mut coming, mut taken] = [function.begin(consumer.row(walk.taken).0); 2];
@@ -118,24 +141,36 @@ unsafe fn rows<T: InF32, F: ColumnSums<T>, const N: usize>(
             let (mut of_row, mut received) = (taken, sent);
             if walk.taken < plan.tiles {
                 taken = coming;
-                let (row, piece, _) = consumer.of_tile(walk.taken);
+                let (number, exists) = consumer.row(walk.taken);
+                let row = consumer.tensors.row(plan, number);
                 coming = function.begin(consumer.row(walk.taken + walk.step).0);
-                let statistics = consumer.take::<F, N>(function, taken, &row, &piece, walk.ahead);
+                consumer.wait(walk.ahead);
+                let count = if exists { piece.count } else { 0 };
+                let mut index = misc::opaque(consumer.member);
+                let mut statistics = F::Statistics::empty();
+                unroll!(K in 0..4, {
+                    if K < THREAD_COLUMNS / N && index < count {
+                        let place = place(row, walk.ahead.stage, index);
+                        statistics = RowFunction::take::<N>(function, taken, statistics, &place);
+                    }
+                    index += plan.team;
+                });
                 sent = send(plan, consumer.shared, statistics, consumer.of_exchange(), walk.turn);
             }
             if let Some(turn) = walk.map(plan) {
                 if plan.ahead == 0 {
                     (of_row, received) = (taken, sent);
                 }
-                let (row, piece, (number, _)) = consumer.of_tile(walk.mapped);
+                let (number, exists) = consumer.row(walk.mapped);
+                let row = consumer.tensors.row(plan, number);
                 let statistics = receive(plan, consumer.shared, received, consumer.of_exchange(), turn);
                 let of = function.finish(of_row, statistics, number, plan.columns, false);
-                let (_, count) = consumer.chunk::<N>(&piece, 0);
+                let count = if exists { piece.count } else { 0 };
                 // Else the loop over rows would keep the addresses of all columns.
                 let mut index = misc::opaque(consumer.member);
-                unroll!(K in 0..8, {
+                unroll!(K in 0..4, {
                     if K < THREAD_COLUMNS / N && index < count {
-                        let place = Even(consumer.place::<N>(&row, &piece, walk.behind.stage, [0, index]));
+                        let place = place(row, walk.behind.stage, index);
                         ColumnSums::map_and_add::<N>(function, of, &place, &mut sums[K]);
                     }
                     index += plan.team;
@@ -165,12 +200,12 @@ unsafe fn add_teams<T: InF32, const N: usize>(
     // one thread, between them; a column is written by one.
     unsafe {
         barrier::sync(CONSUMERS_BARRIER, plan.consumers);
-        unroll!(K in 0..8, {
+        unroll!(K in 0..4, {
             if K < THREAD_COLUMNS / N {
                 let column = (member + K as u32 * plan.team) * N as u32;
                 unroll!(S in 0..2, {
                     let row = shared.ring + ((team * MAX_SUMS as u32 + S as u32) * width + column) * words;
-                    unroll!(I in 0..2, {
+                    unroll!(I in 0..4, {
                         if 2 * I < N {
                             vector::store_shared_v2(row + 8 * I as u32, [sums[K][S][2 * I], sums[K][S][2 * I + 1]]);
                         }

@@ -1,31 +1,32 @@
-//! The entry points of the engines with a ring: a function and an element type each.
+//! The entry points of the engines for Hopper: a function and an element type each.
 
-use super::columns::{self, width};
+use super::columns;
 use crate::function::Tensors;
+use crate::held_kernels;
 use crate::loss::CrossEntropy;
 use crate::norm::{Norm, NormBackward};
 use crate::plan::{MAX_CONSUMERS, PRODUCER, Plan};
-use crate::ring_kernels;
 use crate::softmax::{Softmax, SoftmaxBackward};
 use cuda_std::kernel;
 use half::{bf16, f16};
+use primitives::access::VECTOR_BYTES;
 
-ring_kernels! {
-    #[kernel] fn softmax_ring_f32: Softmax, f32;
-    #[kernel] fn softmax_ring_f16: Softmax, f16;
-    #[kernel] fn softmax_ring_bf16: Softmax, bf16;
-    #[kernel] fn softmax_backward_ring_f32: SoftmaxBackward, f32;
-    #[kernel] fn softmax_backward_ring_f16: SoftmaxBackward, f16;
-    #[kernel] fn softmax_backward_ring_bf16: SoftmaxBackward, bf16;
-    #[kernel] fn norm_ring_f32: Norm, f32;
-    #[kernel] fn norm_ring_f16: Norm, f16;
-    #[kernel] fn norm_ring_bf16: Norm, bf16;
-    #[kernel] fn norm_backward_ring_f32: NormBackward, f32;
-    #[kernel] fn norm_backward_ring_f16: NormBackward, f16;
-    #[kernel] fn norm_backward_ring_bf16: NormBackward, bf16;
-    #[kernel] fn cross_entropy_ring_f32: CrossEntropy, f32;
-    #[kernel] fn cross_entropy_ring_f16: CrossEntropy, f16;
-    #[kernel] fn cross_entropy_ring_bf16: CrossEntropy, bf16;
+held_kernels! {
+    #[kernel] fn softmax_held_f32: Softmax, f32;
+    #[kernel] fn softmax_held_f16: Softmax, f16;
+    #[kernel] fn softmax_held_bf16: Softmax, bf16;
+    #[kernel] fn softmax_backward_held_f32: SoftmaxBackward, f32;
+    #[kernel] fn softmax_backward_held_f16: SoftmaxBackward, f16;
+    #[kernel] fn softmax_backward_held_bf16: SoftmaxBackward, bf16;
+    #[kernel] fn norm_held_f32: Norm, f32;
+    #[kernel] fn norm_held_f16: Norm, f16;
+    #[kernel] fn norm_held_bf16: Norm, bf16;
+    #[kernel] fn norm_backward_held_f32: NormBackward, f32;
+    #[kernel] fn norm_backward_held_f16: NormBackward, f16;
+    #[kernel] fn norm_backward_held_bf16: NormBackward, bf16;
+    #[kernel] fn cross_entropy_held_f32: CrossEntropy, f32;
+    #[kernel] fn cross_entropy_held_f16: CrossEntropy, f16;
+    #[kernel] fn cross_entropy_held_bf16: CrossEntropy, bf16;
 }
 
 macro_rules! kernels_with_sums {
@@ -45,7 +46,7 @@ macro_rules! kernels_with_sums {
             partials: *mut f32,
         ) {
             let tensors = Tensors::new([x, dy, residual], [dx, core::ptr::null_mut()]);
-            const N: usize = width(size_of::<$ty>());
+            const N: usize = VECTOR_BYTES / size_of::<$ty>();
             // SAFETY: the caller's promise.
             unsafe { columns::run::<$ty, NormBackward, N>(&plan, &function, &tensors, partials) }
         }

@@ -1,8 +1,9 @@
-//! The engine for Hopper: rows come into a ring in shared memory, once, and stay there until their results
-//! are written. See the crate's page for the picture.
+//! The engines for Hopper: rows come into shared memory, once, and stay there until their results are
+//! written. See the crate's page for the picture.
 
 pub mod columns;
-pub mod engine;
+mod consumer;
+pub mod held;
 #[cfg(feature = "kernels")]
 pub mod kernels;
 mod producer;

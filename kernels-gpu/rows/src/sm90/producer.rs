@@ -1,5 +1,6 @@
-//! The warp that fills the ring: bulk copies of parts of rows, a lane a copy.
+//! The warp that fills the ring: bulk copies of rows, or of the block's parts of them, a lane a copy.
 
+use super::reduce::left;
 use super::ring::{Cursor, Piece, Shared};
 use crate::function::Tensors;
 use crate::plan::Plan;
@@ -9,7 +10,7 @@ use primitives::access::VECTOR_BYTES;
 use primitives::unroll;
 use primitives::warp::LANES;
 
-/// Copies all rows of the block's tiles, in order.
+/// Copies all rows of the block's tiles, in order, a stage each tile.
 ///
 /// # Safety
 /// One whole warp calls it; the tensors hold the plan's rows; as many stages are left by the consumers.
@@ -22,53 +23,73 @@ pub unsafe fn produce<T>(
     rank: u32,
     [first_tile, step]: [u32; 2],
 ) {
-    let (mut cursor, mut tile) = (Cursor::START, first_tile);
-    while tile < plan.tiles {
-        let mut chunk = 0;
-        while chunk < plan.chunks {
-            let stage = shared.ring + cursor.stage * plan.stage_bytes;
-            let full = shared.control.full(cursor.stage);
-            // SAFETY: barriers of this block; the stage has been left; a copy is of vectors of a row.
-            unsafe {
-                // In the first round all stages are empty: the phase before the first counts as over.
-                mbarrier::wait_parity(shared.control.empty(cursor.stage), cursor.phase ^ 1);
-                // Copied out: an index that is no constant would put the arguments in local memory.
-                unroll!(INPUT in 0..3, {
-                    if (INPUT as u32) < plan.inputs {
-                        let mut place = lane;
-                        while place < plan.tile {
-                            let number = tile * plan.tile + place;
-                            if number < plan.rows as u32 {
-                                let at = stage + INPUT as u32 * plan.part_bytes + place * plan.row_bytes;
-                                let row = tensors.input_row(plan, INPUT, number.into());
-                                copy::<T>(plan, row, rank, chunk, [at, full]);
-                            }
-                            place += LANES;
-                        }
-                    }
-                });
-                sync_warp(FULL_MASK);
-                if lane == 0 {
-                    mbarrier::arrive(full);
-                }
+    let (mut cursor, mut tile, mut turn) = (Cursor::START, first_tile, 0);
+    // Blocks of a cluster also wait for the last stages, to tell each other.
+    let behind = if plan.cluster > 1 { plan.stages } else { 0 };
+    while tile < plan.tiles + behind * step {
+        // SAFETY: barriers of this block; the stage has been left.
+        unsafe {
+            // In the first round all stages are empty: the phase before the first counts as over.
+            mbarrier::wait_parity(shared.control.empty(cursor.stage), cursor.phase ^ 1);
+            if tile < plan.tiles {
+                fill(plan, shared, tensors, [lane, rank], tile, cursor.stage);
             }
-            cursor = cursor.next(plan);
-            chunk += 1;
+            if plan.cluster > 1 && turn >= plan.stages {
+                left(plan, shared, lane, turn - plan.stages);
+            }
         }
+        cursor = cursor.next(plan);
         tile += step;
+        turn += 1;
     }
 }
 
-/// Starts the copy of the block's part of a chunk of a row, to an address, for a barrier.
+/// Starts the copies of a tile to a stage.
+///
+/// # Safety
+/// As for [`produce`]; the stage has been left.
+#[inline(always)]
+unsafe fn fill<T>(
+    plan: &Plan,
+    shared: Shared,
+    tensors: &Tensors<T>,
+    [lane, rank]: [u32; 2],
+    tile: u32,
+    stage: u32,
+) {
+    let (full, first) = (shared.control.full(stage), shared.ring + stage * plan.stage_bytes);
+    // SAFETY: barriers of this block; a copy is of vectors of a row.
+    unsafe {
+        // Copied out: an index that is no constant would put the arguments in local memory.
+        unroll!(INPUT in 0..3, {
+            if (INPUT as u32) < plan.inputs {
+                let mut place = lane;
+                while place < plan.tile {
+                    let number = tile * plan.tile + place;
+                    if number < plan.rows as u32 {
+                        let at = first + INPUT as u32 * plan.part_bytes + place * plan.row_bytes;
+                        copy(plan, tensors.input_row(plan, INPUT, number.into()), rank, [at, full]);
+                    }
+                    place += LANES;
+                }
+            }
+        });
+        sync_warp(FULL_MASK);
+        if lane == 0 {
+            mbarrier::arrive(full);
+        }
+    }
+}
+
+/// Starts the copy of the block's part of a row, to an address, for a barrier.
 ///
 /// # Safety
 /// As for [`produce`].
 #[inline(always)]
-unsafe fn copy<T>(plan: &Plan, row: *const T, rank: u32, chunk: u32, [to, full]: [u32; 2]) {
+unsafe fn copy<T>(plan: &Plan, row: *const T, rank: u32, [to, full]: [u32; 2]) {
     let piece = Piece::of(plan, row, rank, true);
-    let (first, count) = piece.chunk(plan, chunk);
-    if count > 0 {
-        let (bytes, column) = (count * VECTOR_BYTES as u32, piece.span.vector::<T>(piece.first + first));
+    if piece.count > 0 {
+        let (bytes, column) = (piece.count * VECTOR_BYTES as u32, piece.span.vector::<T>(piece.first));
         // SAFETY: vectors of the row, and as much room in the stage.
         unsafe {
             mbarrier::expect_tx(full, bytes);

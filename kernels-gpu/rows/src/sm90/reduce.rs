@@ -22,7 +22,8 @@ pub struct Member {
 ///
 /// A place is used again [`EXCHANGES`] rows later. A warp that sends for a row has read those of the row two
 /// before it, so one that has what all sent for row `n` knows that row `n - 2` has been read by all: it
-/// writes to that row's places with row `n + 2`.
+/// writes to that row's places with row `n + 2`. Asynchronous stores are ordered by nothing that a thread
+/// knows: those of a cluster wait until each of its blocks has said that the row has been left ([`left`]).
 const _: () = assert!(EXCHANGES == 4);
 
 /// Hands the warp's statistics to all warps of the row's, its own included.
@@ -41,10 +42,16 @@ pub unsafe fn send<S: Statistics<f32>>(plan: &Plan, shared: Shared, own: S, memb
         let bar = shared.control.exchange(side * MAX_TEAMS + member.team);
         let slot = shared.control.parts(side * plan.slots + member.rank * (plan.consumers / LANES) + warp);
         if plan.cluster > 1 {
+            if member.thread == 0 {
+                mbarrier::arrive_expect_tx(bar, plan.slots * PARTS_BYTES as u32);
+            }
+            if turn >= EXCHANGES {
+                mbarrier::wait_parity_cluster(shared.control.read(side), (turn / EXCHANGES - 1) % 2);
+            }
             if lane < plan.cluster {
-                let to = cluster::map_shared(slot, lane);
-                cluster::store_shared_v4(to, of_warp.parts());
-                mbarrier::arrive_remote(cluster::map_shared(bar, lane));
+                // A release to the cluster would wait for the results of the row before.
+                let (to, bar) = (cluster::map_shared(slot, lane), cluster::map_shared(bar, lane));
+                cluster::store_async_v4(to, of_warp.parts(), bar);
             }
         } else if lane == 0 {
             vector::store_shared_v4(slot, of_warp.parts());
@@ -80,7 +87,7 @@ pub unsafe fn receive<S: Statistics<f32>>(
         let load =
             |slot: u32| S::from_parts(vector::load_shared_v4(shared.control.parts(side * plan.slots + slot)));
         if plan.cluster > 1 {
-            mbarrier::wait_parity_cluster(bar, phase);
+            mbarrier::wait_parity(bar, phase);
             if plan.slots > LANES {
                 // Some rounds of 32, whose results go to neighbours.
                 let (rounds, mut round) = (plan.slots / LANES, 0);
@@ -99,6 +106,20 @@ pub unsafe fn receive<S: Statistics<f32>>(
         mbarrier::wait_parity(bar, phase);
         let warps = plan.team / LANES;
         load(member.team * warps + (lane & (warps - 1))).reduce(warps)
+    }
+}
+
+/// Says to all blocks of the cluster that this one's warps have read the statistics of the `turn`-th row, and
+/// mapped it. The warp that copies does: it stores nothing that the release would wait for.
+///
+/// # Safety
+/// The warp has waited until the row's stage was left.
+#[inline(always)]
+pub unsafe fn left(plan: &Plan, shared: Shared, lane: u32, turn: u32) {
+    if lane < plan.cluster {
+        let bar = cluster::map_shared(shared.control.read(turn % EXCHANGES), lane);
+        // SAFETY: a barrier of a block that waits for this one before it exits.
+        unsafe { mbarrier::arrive_remote(bar) }
     }
 }
 

@@ -4,8 +4,9 @@ use super::reduce::{MAX_TEAMS, PARTS_BYTES};
 use crate::direct::Span;
 use crate::function::{Place, Tensors, narrow};
 use crate::plan::{CONTROL_BYTES, EXCHANGES, MAX_CLUSTER, MAX_CONSUMERS, MAX_STAGES, Plan};
+use core::array;
 use cuda_std::{cluster, mbarrier, shared, thread, vector};
-use primitives::access::{self, VECTOR_BYTES, Wide};
+use primitives::access::{self, VECTOR_BYTES};
 use primitives::element::InF32;
 use primitives::shared_plan::Mbarrier;
 use primitives::warp::LANES;
@@ -21,6 +22,8 @@ shared_plan! {
         parts[EXCHANGES * WARPS * MAX_CLUSTER]: Parts,
         /// Says that they have come, to a team.
         exchange[EXCHANGES * MAX_TEAMS]: Mbarrier,
+        /// Says that all blocks of the cluster have read them.
+        read[EXCHANGES]: Mbarrier,
         /// Says that a stage is full.
         full[MAX_STAGES]: Mbarrier,
         /// Says that a stage has been left.
@@ -67,7 +70,13 @@ impl Shared {
                 mbarrier::fence_init();
             }
             if thread < EXCHANGES * MAX_TEAMS {
-                mbarrier::init(control.exchange(thread), plan.team.div_ceil(LANES) * plan.cluster);
+                // Warps arrive at their own block's; bytes come to those of a cluster.
+                let arrivals = if plan.cluster > 1 { 1 } else { plan.team.div_ceil(LANES) };
+                mbarrier::init(control.exchange(thread), arrivals);
+                mbarrier::fence_init();
+            }
+            if thread < EXCHANGES {
+                mbarrier::init(control.read(thread), plan.cluster);
                 mbarrier::fence_init();
             }
             if plan.cluster > 1 {
@@ -92,17 +101,6 @@ pub struct Cursor {
 impl Cursor {
     /// Where both sides begin.
     pub const START: Self = Self { stage: 0, phase: 0 };
-
-    /// So many stages on, at most all.
-    #[inline(always)]
-    pub const fn skip(self, plan: &Plan, stages: u32) -> Self {
-        let stage = self.stage + stages;
-        if stage >= plan.stages {
-            Self { stage: stage - plan.stages, phase: self.phase ^ 1 }
-        } else {
-            Self { stage, ..self }
-        }
-    }
 
     /// One stage on.
     #[inline(always)]
@@ -139,16 +137,9 @@ impl Piece {
         let first = (rank * share).min(span.vectors);
         Self { span, first, count: share.min(span.vectors - first) }
     }
-
-    /// The first vector of a chunk in the piece, and how many it has.
-    #[inline(always)]
-    pub fn chunk(&self, plan: &Plan, chunk: u32) -> (u32, u32) {
-        let first = (chunk * plan.stage_vectors).min(self.count);
-        (first, plan.stage_vectors.min(self.count - first))
-    }
 }
 
-/// A vector of a row in a stage, or half of one.
+/// A vector of a row in shared memory.
 pub struct Staged<T> {
     /// Where the first input's elements lie.
     pub address: u32,
@@ -158,6 +149,8 @@ pub struct Staged<T> {
     pub outputs: Tensors<T>,
     /// Column of the first element.
     pub column: u32,
+    /// Elements of the row before its first vector.
+    pub head: u32,
 }
 
 impl<T: InF32, const N: usize> Place<T, N> for Staged<T> {
@@ -168,18 +161,10 @@ impl<T: InF32, const N: usize> Place<T, N> for Staged<T> {
 
     #[inline(always)]
     unsafe fn input(&self, which: usize) -> [f32; N] {
-        const { assert!(N * size_of::<T>() == VECTOR_BYTES || N * size_of::<T>() == VECTOR_BYTES / 2) };
+        const { assert!(N * size_of::<T>() == VECTOR_BYTES) };
         let address = self.address + which as u32 * self.part;
-        let mut wide = Wide::default();
-        // SAFETY: a part of the stage, which is full and has not been left; every bit pattern is a number.
-        unsafe {
-            if N * size_of::<T>() == VECTOR_BYTES {
-                [wide[0], wide[1], wide[2], wide[3]] = vector::load_shared_v4(address);
-            } else {
-                [wide[0], wide[1]] = vector::load_shared_v2(address);
-            }
-            T::widen(access::from_wide::<T, N>(wide))
-        }
+        // SAFETY: the row is there as long as it has places; every bit pattern is a number.
+        unsafe { T::widen(access::from_words::<T, N>(vector::load_shared_v4(address))) }
     }
 
     #[inline(always)]
@@ -188,6 +173,17 @@ impl<T: InF32, const N: usize> Place<T, N> for Staged<T> {
         unsafe {
             let to = self.outputs.outputs[which].wrapping_add(self.column as usize);
             access::store(to, narrow::<T, N>(values))
+        }
+    }
+
+    /// The same question for all vectors of a row: whether the shared row lies as this one does.
+    #[inline(always)]
+    unsafe fn shared(&self, row: *const T) -> [f32; N] {
+        // SAFETY: the caller's promise; the boundary is looked at.
+        unsafe {
+            let at = row.wrapping_add(self.column as usize);
+            let is_alike = (row.wrapping_add(self.head as usize) as usize).is_multiple_of(VECTOR_BYTES);
+            T::widen(if is_alike { access::load::<T, N>(at) } else { array::from_fn(|i| *at.add(i)) })
         }
     }
 }
