@@ -52,6 +52,7 @@ def muon(request):
 OPS = {
     "adamw": optimizer(lambda held, how: torch.optim.AdamW(held, lr=1e-6, weight_decay=0.1, **how)),
     "sgd": optimizer(lambda held, how: torch.optim.SGD(held, lr=1e-6, momentum=0.9, nesterov=True, **how)),
+    "adafactor": optimizer(lambda held, how: torch.optim.Adafactor(held, lr=1e-6, **how)),
     "clip": clip,
     "muon": muon,
 }

@@ -7,8 +7,8 @@ use half::bf16;
 use ironwarp::ops::convert::convert;
 use ironwarp::ops::fill::normal;
 use ironwarp::ops::optim::{
-    AdamW, AdamWConfig, GradientNorm, Lion, LionConfig, Muon, MuonConfig, NormConfig, Sgd, SgdConfig,
-    StateConfig,
+    Adafactor, AdafactorConfig, AdamW, AdamWConfig, GradientNorm, Lion, LionConfig, Muon, MuonConfig,
+    NormConfig, Sgd, SgdConfig, StateConfig,
 };
 use ironwarp::{DType, Stream, Tensor, TensorMut};
 use ironwarp_benches::{Outcome, Session, Work};
@@ -95,7 +95,8 @@ fn head(stream: &Stream, x: &Tensor) -> ironwarp::Result<Vec<f64>> {
 }
 
 fn bench_optim(session: &mut Session, model: &Model, state: StateConfig) -> Outcome {
-    let names = ["optim_adamw", "optim_adamw_clipped", "optim_sgd", "optim_lion", "optim_norm"];
+    let names =
+        ["optim_adamw", "optim_adamw_clipped", "optim_sgd", "optim_lion", "optim_adafactor", "optim_norm"];
     if !session.wants_any(&names) {
         return Ok(());
     }
@@ -154,6 +155,10 @@ fn bench_optim(session: &mut Session, model: &Model, state: StateConfig) -> Outc
     session.measure("optim_lion", &shape, moved(1), |_| {
         lion.step(&stream, &mut views(&mut params)?, &grads, None)
     })?;
+    drop(lion);
+    if state.moments == DType::F32 {
+        bench_adafactor(session, model, state, &shape, &mut params, &grads)?;
+    }
 
     if like_torch {
         let work = Work::Bytes((model.elements() * size) as u64);
@@ -161,6 +166,31 @@ fn bench_optim(session: &mut Session, model: &Model, state: StateConfig) -> Outc
         session
             .measure_beside("optim_norm", &shape, work, &beside, |_| norm.measure(&stream, &grads, None))?;
     }
+    Ok(())
+}
+
+/// Its averages are small: gradients are read three times, weights twice, and written.
+fn bench_adafactor(
+    session: &mut Session,
+    model: &Model,
+    state: StateConfig,
+    shape: &str,
+    params: &mut [Tensor],
+    grads: &[&Tensor],
+) -> Outcome {
+    let stream = session.stream.clone();
+    let config = AdafactorConfig { learning_rate: 1e-6, state, ..AdafactorConfig::default() };
+    let mut adafactor = Adafactor::new(&stream, &views(params)?, config)?;
+    let size = model.dtype.size();
+    let of_weights = if state.master { 3 * DType::F32.size() + size } else { 3 * size };
+    let work = Work::Bytes((model.elements() * (3 * size + of_weights)) as u64);
+    let beside: Vec<Value> = (!state.master)
+        .then(|| model.peer("adafactor", &[("implementation", json!("foreach"))]))
+        .into_iter()
+        .collect();
+    session.measure_beside("optim_adafactor", shape, work, &beside, |_| {
+        adafactor.step(&stream, &mut views(params)?, grads, None)
+    })?;
     Ok(())
 }
 

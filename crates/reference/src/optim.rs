@@ -70,6 +70,88 @@ impl Rule {
     }
 }
 
+/// The numbers of Adafactor.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Adafactor {
+    /// The power of the step's number that is the newest square's weight.
+    pub beta2_decay: f64,
+    /// The least root of an average square, and the least root mean square of the weights.
+    pub eps: [f64; 2],
+    /// The largest root mean square of a step.
+    pub threshold: f64,
+}
+
+/// The averages of squares that Adafactor keeps of a tensor.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Averages {
+    /// Of the rows and of the columns of each matrix of so many rows and columns.
+    Factored {
+        /// Rows and columns.
+        sides: [usize; 2],
+        /// Of the rows of all matrices.
+        rows: Vec<f64>,
+        /// Of the columns of all matrices.
+        columns: Vec<f64>,
+    },
+    /// Of all elements.
+    Whole(Vec<f64>),
+}
+
+impl Adafactor {
+    /// Step number `t`, from 1 on (Shazeer and Stern 2018, algorithms 4 and 5, with PyTorch's least values).
+    /// Returns what was subtracted, weight decay left out.
+    pub fn step(
+        self,
+        t: i32,
+        rate: f64,
+        decay: f64,
+        weights: &mut [f64],
+        averages: &mut Averages,
+        gradients: &[f64],
+    ) -> Vec<f64> {
+        let newest = f64::from(t).powf(self.beta2_decay);
+        let blend = |old: &mut f64, new: f64| *old = (1.0 - newest) * *old + newest * new;
+        let squares: Vec<f64> = gradients.iter().map(|g| g * g).collect();
+        let estimate: Vec<f64> = match averages {
+            Averages::Whole(kept) => {
+                kept.iter_mut().zip(&squares).for_each(|(old, new)| blend(old, *new));
+                kept.clone()
+            }
+            Averages::Factored { sides: [height, width], rows, columns } => {
+                let (height, width) = (*height, *width);
+                for (k, matrix) in squares.chunks((height * width).max(1)).enumerate() {
+                    for i in 0..height {
+                        let mean = matrix[i * width..][..width].iter().sum::<f64>() / width as f64;
+                        blend(&mut rows[k * height + i], mean);
+                    }
+                    for j in 0..width {
+                        let mean = (0..height).map(|i| matrix[i * width + j]).sum::<f64>() / height as f64;
+                        blend(&mut columns[k * width + j], mean);
+                    }
+                }
+                let of = |place: usize| {
+                    let (k, i, j) = (place / (height * width), place / width % height, place % width);
+                    let rows = &rows[k * height..][..height];
+                    let mean = rows.iter().sum::<f64>() / height as f64;
+                    rows[i] * columns[k * width + j] / mean.max(self.eps[0])
+                };
+                (0..squares.len()).map(of).collect()
+            }
+        };
+        let least = self.eps[0] * self.eps[0];
+        let mut step: Vec<f64> =
+            gradients.iter().zip(&estimate).map(|(g, v)| g / v.max(least).sqrt()).collect();
+        let mean_root = |x: &[f64]| (x.iter().map(|x| x * x).sum::<f64>() / x.len().max(1) as f64).sqrt();
+        let length = mean_root(weights).max(self.eps[1]) * rate.min(1.0 / f64::from(t).sqrt());
+        let length = length / (mean_root(&step) / self.threshold).max(1.0);
+        for (w, u) in weights.iter_mut().zip(&mut step) {
+            *u *= length;
+            *w -= rate * decay * *w + *u;
+        }
+        step
+    }
+}
+
 /// The numbers of Muon.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Muon {
@@ -163,7 +245,7 @@ pub fn clip_factor(norm: f64, max_norm: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Matrix, Muon, Rule, State, clip_factor, norm};
+    use super::{Adafactor, Averages, Matrix, Muon, Rule, State, clip_factor, norm};
 
     #[test]
     fn steps_by_hand() {
@@ -179,6 +261,27 @@ mod tests {
         let mut state = State::new(vec![1.0, 1.0, 1.0]);
         Rule::Lion { betas: [0.9, 0.99] }.step(1, 0.25, 0.0, &mut state, &[3.0, -7.0, 0.0]);
         assert_eq!(state.weights, [0.75, 1.25, 1.0]);
+    }
+
+    #[test]
+    fn adafactor_by_hand() {
+        let adafactor = Adafactor { beta2_decay: -0.5, eps: [0.0, 1e-3], threshold: 1.0 };
+        // A gradient of rank one has its squares as the product of the factors: steps of one length.
+        let (mut weights, mut averages) = (
+            vec![3.0, -3.0, 3.0, 3.0],
+            Averages::Factored { sides: [2, 2], rows: vec![0.0; 2], columns: vec![0.0; 2] },
+        );
+        let step = adafactor.step(1, 0.5, 0.0, &mut weights, &mut averages, &[1.0, -2.0, 3.0, 6.0]);
+        let want = Averages::Factored { sides: [2, 2], rows: vec![2.5, 22.5], columns: vec![5.0, 20.0] };
+        assert_eq!(averages, want);
+        assert!(step.iter().zip([1.5, -1.5, 1.5, 1.5]).all(|(got, want)| (got - want).abs() < 1e-12));
+        assert!((weights[0] - 1.5).abs() < 1e-12 && (weights[1] + 1.5).abs() < 1e-12);
+        // Step 4 takes the newest square for half of the average, and at most half of the weights' size.
+        let (mut weights, mut averages) = (vec![2.0], Averages::Whole(vec![2.0]));
+        let step = adafactor.step(4, 1.0, 0.25, &mut weights, &mut averages, &[4.0]);
+        assert_eq!(averages, Averages::Whole(vec![9.0]));
+        // 4 over 3 is clipped to 1.
+        assert!((step[0] - 1.0).abs() < 1e-12 && (weights[0] - 0.5).abs() < 1e-12, "{step:?} {weights:?}");
     }
 
     #[test]

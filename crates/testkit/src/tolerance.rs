@@ -319,6 +319,8 @@ table! {
         "As in f32, then one rounding to nearest; scale is the weight and the length of its step.";
     OPTIM_STOCHASTIC = "optim bf16 stochastic", 2.0 * STEP_BF16, 2.0 * ROUND_BF16 + 8.0 * ROUND_F32, None,
         "As in f32, then a rounding to either neighbour: a whole unit in the last place of bf16.";
+    OPTIM_SQUARES = "optim average square", STEP_F32, 20.0 * ROUND_F32, None,
+        "32 squares add up in f32, with as many roundings of either sign, and two more of the average; then in f64. No term is negative.";
     MUON_DIRECTION = "muon direction", STEP_BF16, 64.0 * ROUND_BF16, None,
         "Each of five iterations rounds three matrices to bf16, and small singular values grow with their errors; scale is the direction's root mean square.";
     GRADIENT_NORM = "gradient norm", STEP_F32, 16.0 * ROUND_F32, None,

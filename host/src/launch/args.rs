@@ -259,6 +259,7 @@ map_arg!(&'a mut TensorMapMut<'_>, for_writes);
 
 /// A pointer to a table of addresses, and the memory that they name: a launch with it is a use of all of
 /// that.
+#[derive(Clone)]
 pub(crate) struct Table<'a, T> {
     /// Where the table is, which is only read.
     pub table: Within<'a, T>,

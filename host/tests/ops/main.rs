@@ -2,6 +2,7 @@
 
 mod elementwise_table;
 mod ops_activation;
+mod ops_adafactor;
 mod ops_channels;
 mod ops_conv;
 mod ops_convert;

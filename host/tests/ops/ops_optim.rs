@@ -165,7 +165,7 @@ fn a_thousand_steps_of_the_others() -> Outcome {
 }
 
 /// The tolerance of values of a type that are rounded so.
-fn limit(dtype: DType, stochastic: bool) -> Tolerance {
+pub fn limit(dtype: DType, stochastic: bool) -> Tolerance {
     match dtype {
         DType::F32 => tolerance::OPTIM_STEP,
         DType::F16 => tolerance::OPTIM_F16,

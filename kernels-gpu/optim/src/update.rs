@@ -51,7 +51,7 @@ pub struct State<M> {
 }
 
 /// Numbers of what is rounded: each has random numbers of its own.
-const WEIGHT: u64 = 2;
+pub(crate) const WEIGHT: u64 = 2;
 
 /// An element type that an optimiser reads and writes.
 pub trait Stored: Element<Wide = f32> {
@@ -221,22 +221,33 @@ impl<R: Rule, M: Stored> Turn<'_, R, M> {
         }
     }
 
-    /// Random numbers for the rounding of `N` elements from `at` on: the same whatever `N` is.
     #[inline(always)]
     fn random<const N: usize>(&self, which: u64, at: u64) -> [u16; N] {
-        let counter = (at / HALVES as u64) | (which << 40) | (u64::from(self.tensor) << 42);
-        let halves = philox::halves(philox::words_of(&self.model.keys, counter, self.step.steps));
-        let (mut random, first) = ([halves[0]; N], (at % HALVES as u64) as usize);
-        // By selections: an index that is no constant would put the array in memory.
-        for start in (0..HALVES).step_by(N) {
-            if start == first {
-                for i in 0..N {
-                    random[i] = halves[(start + i) % HALVES];
-                }
+        random_halves(self.model, &self.step, self.tensor, which, at)
+    }
+}
+
+/// Random numbers for the rounding of `N` elements of a tensor from `at` on: the same whatever `N` is.
+#[inline(always)]
+pub(crate) fn random_halves<const N: usize>(
+    model: &Model,
+    step: &Step,
+    tensor: u32,
+    which: u64,
+    at: u64,
+) -> [u16; N] {
+    let counter = (at / HALVES as u64) | (which << 40) | (u64::from(tensor) << 42);
+    let halves = philox::halves(philox::words_of(&model.keys, counter, step.steps));
+    let (mut random, first) = ([halves[0]; N], (at % HALVES as u64) as usize);
+    // By selections: an index that is no constant would put the array in memory.
+    for start in (0..HALVES).step_by(N) {
+        if start == first {
+            for i in 0..N {
+                random[i] = halves[(start + i) % HALVES];
             }
         }
-        random
     }
+    random
 }
 
 /// Copies the parameters of a table, of whatever type, to the master weights.

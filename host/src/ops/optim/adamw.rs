@@ -52,13 +52,13 @@ impl Rule for optim::rules::AdamW {
         2
     }
 
-    fn queue(self, update: Update<'_>) -> Result<()> {
+    fn queue(&mut self, update: Update<'_>) -> Result<()> {
         // SAFETY: the types of the moments that are kept.
         unsafe {
             if update.has_short_moments {
-                update.launch::<adamw_bf16, _, bf16>(self)
+                update.launch::<adamw_bf16, _, bf16>(*self)
             } else {
-                update.launch::<adamw_f32, _, f32>(self)
+                update.launch::<adamw_f32, _, f32>(*self)
             }
         }
     }

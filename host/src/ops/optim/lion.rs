@@ -44,13 +44,13 @@ impl Rule for optim::rules::Lion {
         1
     }
 
-    fn queue(self, update: Update<'_>) -> Result<()> {
+    fn queue(&mut self, update: Update<'_>) -> Result<()> {
         // SAFETY: the types of the moments that are kept.
         unsafe {
             if update.has_short_moments {
-                update.launch::<lion_bf16, _, bf16>(self)
+                update.launch::<lion_bf16, _, bf16>(*self)
             } else {
-                update.launch::<lion_f32, _, f32>(self)
+                update.launch::<lion_f32, _, f32>(*self)
             }
         }
     }

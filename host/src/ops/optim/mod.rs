@@ -36,6 +36,7 @@
 //! | bf16, f16 | their type, or f32 | [`StateConfig::master`]: weights in f32 beside them |
 //! | bf16 | bf16 or f32 | [`StateConfig::stochastic`]: random rounding, right on average |
 
+mod adafactor;
 mod adamw;
 mod lion;
 mod muon;
@@ -45,6 +46,7 @@ mod parameters;
 mod sgd;
 mod table;
 
+pub use adafactor::{Adafactor, AdafactorConfig, FactoredRule};
 pub use adamw::{AdamW, AdamWConfig};
 pub use lion::{Lion, LionConfig};
 pub use muon::{Muon, MuonConfig, MuonScale};

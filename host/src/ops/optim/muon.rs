@@ -89,13 +89,13 @@ impl Rule for Direction {
         1
     }
 
-    fn queue(self, update: Update<'_>) -> Result<()> {
+    fn queue(&mut self, update: Update<'_>) -> Result<()> {
         // SAFETY: the types of the moments that are kept.
         unsafe {
             if update.has_short_moments {
-                update.launch::<direction_bf16, _, bf16>(self)
+                update.launch::<direction_bf16, _, bf16>(*self)
             } else {
-                update.launch::<direction_f32, _, f32>(self)
+                update.launch::<direction_f32, _, f32>(*self)
             }
         }
     }
@@ -112,7 +112,7 @@ impl Rule for Descend {
         0
     }
 
-    fn queue(self, update: Update<'_>) -> Result<()> {
+    fn queue(&mut self, update: Update<'_>) -> Result<()> {
         // SAFETY: there are no moments.
         unsafe { update.launch::<sgd, _, f32>(Descent::default()) }
     }

@@ -15,7 +15,7 @@ use crate::launch::{LaunchConfig, Table, launch};
 use crate::memory::{DeviceBuffer, Within};
 use crate::ops::fill::{fill, full};
 use crate::stream::Stream;
-use crate::tensor::{DType, Tensor, TensorMut};
+use crate::tensor::{DType, Shape, Tensor, TensorMut};
 
 /// How an optimiser keeps its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,9 +39,9 @@ impl Default for StateConfig {
     }
 }
 
-/// A rule that there are kernels for: those of [`AdamW`](super::AdamW), [`Sgd`](super::Sgd) and
-/// [`Lion`](super::Lion).
-pub trait Rule: Copy + std::fmt::Debug {
+/// A rule that there are kernels for: those of [`AdamW`](super::AdamW), [`Sgd`](super::Sgd),
+/// [`Lion`](super::Lion) and [`Adafactor`](super::Adafactor).
+pub trait Rule: std::fmt::Debug {
     /// The optimiser's name, for errors.
     #[doc(hidden)]
     const NAME: &'static str;
@@ -50,10 +50,22 @@ pub trait Rule: Copy + std::fmt::Debug {
     #[doc(hidden)]
     fn moments(&self) -> usize;
 
-    /// Queues the kernel of the rule and of the type of the moments.
+    /// Queues the kernels of the rule and of the type of the moments.
     #[doc(hidden)]
     #[track_caller]
-    fn queue(self, update: Update<'_>) -> Result<()>;
+    fn queue(&mut self, update: Update<'_>) -> Result<()>;
+
+    /// A state of all parameters together beside moments, by a name.
+    #[doc(hidden)]
+    fn kept(&self) -> Option<(&'static str, &Tensor)> {
+        None
+    }
+
+    /// [`Rule::kept`], to be written.
+    #[doc(hidden)]
+    fn kept_mut(&mut self) -> Option<(&'static str, &mut Tensor)> {
+        None
+    }
 }
 
 /// The numbers of an optimiser that its rule does not have.
@@ -76,7 +88,8 @@ fn moment_name(number: usize) -> String {
     format!("optimizer.moment.{number}")
 }
 
-/// An optimiser: [`AdamW`](super::AdamW), [`Sgd`](super::Sgd) or [`Lion`](super::Lion).
+/// An optimiser: [`AdamW`](super::AdamW), [`Sgd`](super::Sgd), [`Lion`](super::Lion) or
+/// [`Adafactor`](super::Adafactor).
 pub struct Optimizer<R> {
     rule: R,
     parameters: Parameters,
@@ -310,7 +323,8 @@ impl<R: Rule> Optimizer<R> {
         let moments =
             self.moments.iter().enumerate().map(|(number, moment)| (moment_name(number), moment.clone()));
         let master = self.master.iter().map(|master| (MASTER.to_owned(), master.clone()));
-        Ok(moments.chain(master).chain([(STEP.to_owned(), step)]).collect())
+        let kept = self.rule.kept().map(|(name, kept)| (name.to_owned(), kept.clone()));
+        Ok(moments.chain(master).chain(kept).chain([(STEP.to_owned(), step)]).collect())
     }
 
     /// Takes over the [`Optimizer::state`] of another one, with the same parameters and settings: `read`
@@ -332,6 +346,9 @@ impl<R: Rule> Optimizer<R> {
         if let Some(master) = &mut self.master {
             read(MASTER, master.view_mut()?)?;
         }
+        if let Some((name, kept)) = self.rule.kept_mut() {
+            read(name, kept.view_mut()?)?;
+        }
         let mut step = Tensor::zeros(stream, &[STEP_WORDS], DType::I64)?;
         read(STEP, step.view_mut()?)?;
         let words: Vec<u64> = step.to_vec::<i64>(stream)?.into_iter().map(i64::cast_unsigned).collect();
@@ -345,6 +362,7 @@ impl<R: Rule> Optimizer<R> {
     /// |---|---|---|
     /// | AdamW | PyTorch's `exp_avg` | `exp_avg_sq` |
     /// | SGD | the momentum (`momentum_buffer`), unless it is 0 | |
+    /// | Adafactor | see [`averages`](super::Adafactor::averages) | |
     /// | Lion, Muon | the average of gradients (Muon's is PyTorch's `momentum_buffer`) | |
     ///
     /// # Errors
@@ -378,6 +396,15 @@ impl<R: Rule> Optimizer<R> {
     pub fn master_mut(&mut self, parameter: usize) -> Result<Option<TensorMut<'_>>> {
         let is_its_own = self.parameters.get(parameter)?.dtype == DType::F32;
         part_mut(&self.parameters, self.master.as_mut().filter(|_| !is_its_own), parameter)
+    }
+
+    /// The shape of a parameter.
+    pub(super) fn shape(&self, parameter: usize) -> Result<&Shape> {
+        Ok(&self.parameters.get(parameter)?.shape)
+    }
+
+    pub(super) fn rule(&self) -> &R {
+        &self.rule
     }
 
     /// The part of a state of all parameters that is one parameter's.
@@ -423,14 +450,14 @@ fn step_words(betas: [f64; 2], steps: u64) -> [u64; STEP_WORDS] {
 
 /// A step on its way to the kernel of a rule.
 pub struct Update<'a> {
-    stream: &'a Stream,
-    model: Model,
-    tensors: Table<'a, Entry>,
+    pub(super) stream: &'a Stream,
+    pub(super) model: Model,
+    pub(super) tensors: Table<'a, Entry>,
     chunks: Within<'a, Chunk>,
     count: u32,
-    step: Within<'a, Step>,
+    pub(super) step: Within<'a, Step>,
     moments: [Option<Within<'a, u8>>; 2],
-    master: Option<Within<'a, f32>>,
+    pub(super) master: Option<Within<'a, f32>>,
     pub(super) has_short_moments: bool,
 }
 

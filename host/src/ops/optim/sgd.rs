@@ -47,15 +47,15 @@ impl Rule for optim::rules::Sgd {
         usize::from(self.momentum != 0.0)
     }
 
-    fn queue(self, update: Update<'_>) -> Result<()> {
+    fn queue(&mut self, update: Update<'_>) -> Result<()> {
         // SAFETY: the types of the moments that are kept; without momentum there are none.
         unsafe {
             if self.momentum == 0.0 {
                 update.launch::<sgd, _, f32>(Descent::default())
             } else if update.has_short_moments {
-                update.launch::<sgd_momentum_bf16, _, bf16>(self)
+                update.launch::<sgd_momentum_bf16, _, bf16>(*self)
             } else {
-                update.launch::<sgd_momentum_f32, _, f32>(self)
+                update.launch::<sgd_momentum_f32, _, f32>(*self)
             }
         }
     }

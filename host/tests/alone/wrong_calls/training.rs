@@ -3,7 +3,10 @@
 use ironwarp::ops::dropout::{Generator, dropout};
 use ironwarp::ops::embedding::embedding_backward;
 use ironwarp::ops::index::Indices;
-use ironwarp::ops::optim::{AdamW, AdamWConfig, GradientNorm, Lion, LionConfig, NormConfig, Sgd, SgdConfig};
+use ironwarp::ops::optim::{
+    Adafactor, AdafactorConfig, AdamW, AdamWConfig, GradientNorm, Lion, LionConfig, NormConfig, Sgd,
+    SgdConfig,
+};
 use ironwarp::ops::row::{BatchNorm, ChannelAffine, GroupNorm, RunningStatistics};
 use ironwarp::{DType, Device, Error, Result, Stream, Tensor};
 
@@ -47,6 +50,8 @@ pub(crate) fn table(calls: &mut Calls) {
     calls.wrong("Sgd", |b| Sgd::new(&b.stream, &[], sgd), argument("momentum"));
     let lion = LionConfig { betas: [0.9, 1.0], ..LionConfig::default() };
     calls.wrong("Lion", |b| Lion::new(&b.stream, &[], lion), argument("betas"));
+    let adafactor = AdafactorConfig { threshold: 0.0, ..AdafactorConfig::default() };
+    calls.wrong("Adafactor", |b| Adafactor::new(&b.stream, &[], adafactor), argument("threshold"));
     let norm = NormConfig { max_norm: Some(0.0), ..NormConfig::default() };
     calls.wrong("GradientNorm", |b| GradientNorm::new(&b.stream, norm), argument("max_norm"));
     let four = |b: &Bench| zeros(b, &[4], DType::F32);

@@ -4,14 +4,14 @@
 use super::{Outcome, Stop};
 use ironwarp::ops::convert::convert;
 use ironwarp::ops::optim::{
-    AdamW, AdamWConfig, GradientNorm, Lion, LionConfig, Muon, MuonConfig, NormConfig, Sgd, SgdConfig,
-    StateConfig,
+    Adafactor, AdafactorConfig, AdamW, AdamWConfig, GradientNorm, Lion, LionConfig, Muon, MuonConfig,
+    NormConfig, Sgd, SgdConfig, StateConfig,
 };
 use ironwarp::{DType, Error, Stream, Tensor, TensorMut};
 use testkit::{Family, input};
 
 /// A part of a vector, a chunk with a rest, two chunks.
-const LENGTHS: [usize; 3] = [5, 300, 8200];
+const VECTORS: [&[usize]; 3] = [&[5], &[300], &[8200]];
 
 pub fn stops() -> Vec<Stop> {
     let mut stops = Vec::new();
@@ -21,6 +21,12 @@ pub fn stops() -> Vec<Stop> {
             let name = format!("optimisers, moments of {moments}, master weights: {master}");
             stops.push(Stop::new(name, move |stream| all(stream, state)));
         }
+    }
+    for master in [false, true] {
+        let state = StateConfig { master, seed: 3, ..StateConfig::default() };
+        stops.push(Stop::new(format!("Adafactor, master weights: {master}"), move |stream| {
+            adafactor(stream, state)
+        }));
     }
     for moments in [DType::F32, DType::BF16] {
         let state = StateConfig { moments, ..StateConfig::default() };
@@ -52,15 +58,22 @@ fn muon(stream: &Stream, state: StateConfig) -> Outcome<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Parameters, or gradients, of each length and type.
-fn tensors(stream: &Stream, seed: u64) -> Result<Vec<Tensor>, Error> {
+/// Parameters, or gradients, of each shape and type.
+fn tensors(stream: &Stream, shapes: &[&[usize]], seed: u64) -> Result<Vec<Tensor>, Error> {
     let types = [DType::F32, DType::BF16, DType::F16];
-    let each = LENGTHS.iter().flat_map(|len| types.map(|dtype| (*len, dtype)));
-    each.map(|(len, dtype)| {
-        let values = input::<f32>(Family::Normal, seed, len);
-        convert(stream, &Tensor::from_slice(stream, &[len], &values)?, dtype)
+    let each = shapes.iter().flat_map(|shape| types.map(|dtype| (*shape, dtype)));
+    each.map(|(shape, dtype)| {
+        let values = input::<f32>(Family::Normal, seed, shape.iter().product());
+        convert(stream, &Tensor::from_slice(stream, shape, &values)?, dtype)
     })
     .collect()
+}
+
+/// Vectors, a matrix of several tiles with rests, and small ones.
+fn adafactor(stream: &Stream, state: StateConfig) -> Outcome<Vec<u8>> {
+    let config = AdafactorConfig { state, ..AdafactorConfig::default() };
+    let shapes: [&[usize]; 3] = [&[300], &[40, 270], &[2, 3, 5]];
+    run(stream, &shapes, |stream, params| Adafactor::new(stream, params, config), Adafactor::step)
 }
 
 fn all(stream: &Stream, state: StateConfig) -> Outcome<Vec<u8>> {
@@ -69,20 +82,21 @@ fn all(stream: &Stream, state: StateConfig) -> Outcome<Vec<u8>> {
     let nesterov = SgdConfig { momentum: 0.9, nesterov: true, state, ..SgdConfig::default() };
     let plain = SgdConfig { state, ..SgdConfig::default() };
     let lion = LionConfig { state, ..LionConfig::default() };
-    bytes.extend(run(stream, |stream, params| AdamW::new(stream, params, adamw), AdamW::step)?);
-    bytes.extend(run(stream, |stream, params| Sgd::new(stream, params, nesterov), Sgd::step)?);
-    bytes.extend(run(stream, |stream, params| Sgd::new(stream, params, plain), Sgd::step)?);
-    bytes.extend(run(stream, |stream, params| Lion::new(stream, params, lion), Lion::step)?);
+    bytes.extend(run(stream, &VECTORS, |stream, params| AdamW::new(stream, params, adamw), AdamW::step)?);
+    bytes.extend(run(stream, &VECTORS, |stream, params| Sgd::new(stream, params, nesterov), Sgd::step)?);
+    bytes.extend(run(stream, &VECTORS, |stream, params| Sgd::new(stream, params, plain), Sgd::step)?);
+    bytes.extend(run(stream, &VECTORS, |stream, params| Lion::new(stream, params, lion), Lion::step)?);
     Ok(bytes)
 }
 
 /// Two steps, clipped, of an optimiser that is made so; the bytes of the parameters.
 fn run<O>(
     stream: &Stream,
+    shapes: &[&[usize]],
     make: impl Fn(&Stream, &[TensorMut<'_>]) -> Result<O, Error>,
     step: impl Fn(&mut O, &Stream, &mut [TensorMut<'_>], &[&Tensor], Option<&GradientNorm>) -> Result<(), Error>,
 ) -> Outcome<Vec<u8>> {
-    let (mut params, grads) = (tensors(stream, 1)?, tensors(stream, 2)?);
+    let (mut params, grads) = (tensors(stream, shapes, 1)?, tensors(stream, shapes, 2)?);
     let grads: Vec<&Tensor> = grads.iter().collect();
     let mut norm = GradientNorm::new(stream, NormConfig { max_norm: Some(1.0), skip_nonfinite: true })?;
     let mut views = params.iter_mut().map(Tensor::view_mut).collect::<Result<Vec<_>, _>>()?;
