@@ -90,7 +90,40 @@ def cross_entropy(with_gradient):
     return op
 
 
+def channels(name, with_gradient):
+    """Norms of channels, of `shape` images by channels by positions, which are last in memory if `is_last`."""
+
+    def op(request):
+        count, dtype = request["shape"][1], request["dtype"]
+
+        def images():
+            x = random(list(request["shape"]), dtype)
+            return x.contiguous(memory_format=torch.channels_last) if request["is_last"] else x
+
+        x, w, b = [x.requires_grad_(with_gradient) for x in [images(), random([count], dtype), random([count], dtype)]]
+        function = {
+            "group_norm": lambda: F.group_norm(x, request["groups"], w, b, request["eps"]),
+            "batch_norm": lambda: F.batch_norm(x, None, None, w, b, True, 0.1, request["eps"]),
+        }[name]
+        torch._dynamo.reset()
+        if request["implementation"] == "compiled":
+            function = torch.compile(function, dynamic=False)
+        y, dy = function(), images()
+
+        def run(_):
+            if with_gradient:
+                torch.autograd.grad(y, [x, w, b], dy, retain_graph=True)
+            else:
+                function()
+
+        return Device("torch " + request["implementation"], [None], run)
+
+    return op
+
+
 OPS = {
+    **{name: channels(name, False) for name in ["group_norm", "batch_norm"]},
+    **{name + "_backward": channels(name, True) for name in ["group_norm", "batch_norm"]},
     **{name: forward(name) for name in ["softmax", "log_softmax", "rms_norm", "layer_norm", "layer_norm_gelu", "residual_layer_norm"]},
     **{name + "_backward": backward(name) for name in ["softmax", "log_softmax", "rms_norm", "layer_norm", "residual_layer_norm"]},
     "layer_norm_backward_input": backward("layer_norm", of_shared=False),

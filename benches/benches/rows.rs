@@ -7,7 +7,8 @@ use ironwarp::ops::convert::convert;
 use ironwarp::ops::fill::normal;
 use ironwarp::ops::gemm::Activation;
 use ironwarp::ops::row::{
-    Affine, CrossEntropy, Norm, NormBackward, NormKind, RowOp, log_softmax_backward, row, softmax_backward,
+    Affine, BatchNorm, ChannelAffine, ChannelAxis, CrossEntropy, GroupNorm, Norm, NormBackward, NormKind,
+    RowOp, log_softmax_backward, row, softmax_backward,
 };
 use ironwarp::{DType, Stream, Tensor};
 use ironwarp_benches::{Outcome, Session, Work};
@@ -19,6 +20,10 @@ const SHAPES: [[usize; 2]; 6] =
     [[65_536, 768], [16_384, 4096], [8192, 8192], [4096, 16_384], [2048, 32_768], [1024, 65_536]];
 /// Logits: of GPT-2, padded and not, and of Llama 3.
 const LOGITS: [[usize; 2]; 3] = [[32_768, 50_304], [16_384, 50_257], [8192, 128_256]];
+/// Images, channels, height and width: of a ResNet-50's second stage, and of an image model's middle, whose
+/// group norm has 32 groups.
+const IMAGES: [[usize; 4]; 2] = [[64, 256, 56, 56], [32, 320, 64, 64]];
+const GROUPS: usize = 32;
 /// Rows of a quick run.
 const FEW: usize = 16;
 const EPS: f64 = 1e-5;
@@ -34,6 +39,9 @@ fn main() -> ExitCode {
         }
         for shape in LOGITS {
             bench_cross_entropy(session, sides(session, shape))?;
+        }
+        for axis in [ChannelAxis::Second, ChannelAxis::Last] {
+            bench_channels(session, axis)?;
         }
         Ok(())
     })
@@ -199,4 +207,55 @@ fn bench_cross_entropy(session: &mut Session, shape: [usize; 2]) -> Outcome {
     session.measure_beside(name, &text, Work::Bytes(2 * bytes as u64), &peers(name, dtype, shape), |_| {
         loss.loss_and_gradient(&stream, logits.view_mut()?, &targets, None).map(drop)
     })
+}
+
+/// Batch norm of the first images and group norm of the second, with their gradients. Bytes are those of one
+/// pass.
+fn bench_channels(session: &mut Session, axis: ChannelAxis) -> Outcome {
+    let names = ["batch_norm", "group_norm", "batch_norm_backward", "group_norm_backward"];
+    if !session.wants_any(&names) {
+        return Ok(());
+    }
+    let (stream, dtype) = (session.stream.clone(), DType::BF16);
+    for (index, name) in names.into_iter().enumerate() {
+        if !session.wants(name) {
+            continue;
+        }
+        let [images, channels, height, width] = IMAGES[index % 2];
+        let images = if session.small() { 1 } else { images };
+        let is_last = axis == ChannelAxis::Last;
+        let sides =
+            if is_last { [images, height, width, channels] } else { [images, channels, height, width] };
+        let (x, dy) = (random(&stream, &sides, dtype, 1)?, random(&stream, &sides, dtype, 2)?);
+        let (weight, bias) =
+            (random(&stream, &[channels], dtype, 3)?, random(&stream, &[channels], dtype, 4)?);
+        let affine = ChannelAffine { axis, weight: Some(&weight), bias: Some(&bias), eps: EPS };
+        let (group, batch) = (GroupNorm { groups: GROUPS, affine }, BatchNorm { affine });
+        let is_group = index % 2 == 1;
+        let forward = || if is_group { group.run(&stream, &x) } else { batch.train(&stream, &x, None) };
+        let request = |how: &str| {
+            json!({
+                "prepare": format!("rows.{name}"), "dtype": dtype.to_string(), "eps": EPS, "groups": GROUPS,
+                "shape": [images, channels, height, width], "is_last": is_last, "implementation": how,
+            })
+        };
+        let peers: Vec<Value> = ["eager", "compiled"].map(request).into();
+        let text = format!("{dtype} {} {sides:?}", if is_last { "last" } else { "second" });
+        let moved = |tensors: usize| Work::Bytes((tensors * x.elements() * dtype.size()) as u64);
+        if index < 2 {
+            session.measure_beside(name, &text, moved(2), &peers, |_| forward().map(drop))?;
+            continue;
+        }
+        let moments = forward()?.moments;
+        session.measure_beside(name, &text, moved(3), &peers, |_| {
+            let all = [true, true];
+            let gradients = if is_group {
+                group.backward(&stream, &x, &dy, &moments, all)
+            } else {
+                batch.backward(&stream, &x, &dy, &moments, all)
+            };
+            gradients.map(drop)
+        })?;
+    }
+    Ok(())
 }

@@ -7,6 +7,7 @@
 pub mod activation;
 pub mod attention;
 mod basic;
+pub mod channels;
 pub mod collective;
 pub mod conv;
 pub mod cosine;

@@ -2,7 +2,10 @@
 
 use super::stream_of;
 use crate::error::Result;
+use crate::ops::activation::{ActivationFunction, GateOrder, gated};
+use crate::ops::loss::{LossFunction, PairLoss};
 use crate::ops::row as ops;
+use crate::ops::row::{BatchNorm, ChannelAffine, CosineEmbedding, FixedStatistics, GroupNorm, Reduction};
 use crate::tensor::{DType, Dim, Tensor, dim};
 
 /// Fused functions along a dimension. Integers and bools are converted to f32.
@@ -59,6 +62,121 @@ impl Tensor {
     #[track_caller]
     pub fn cross_entropy(&self, targets: &Tensor) -> Result<Tensor> {
         Ok(ops::CrossEntropy::default().loss(&stream_of(self)?, self, targets)?.value)
+    }
+
+    /// Each image's channels, the second dimension, normalised in `groups` of neighbours over all positions,
+    /// times `weight`, plus `bias` (`&w` or `None`): [`ops::GroupNorm`], which has the gradients too.
+    ///
+    /// # Errors
+    /// As [`ops::GroupNorm::run`].
+    #[track_caller]
+    pub fn group_norm<'a>(
+        &self,
+        groups: usize,
+        weight: impl Into<Option<&'a Tensor>>,
+        bias: impl Into<Option<&'a Tensor>>,
+        eps: f64,
+    ) -> Result<Tensor> {
+        let affine = ChannelAffine { weight: weight.into(), bias: bias.into(), eps, ..Default::default() };
+        Ok(GroupNorm { groups, affine }.run(&stream_of(self)?, self)?.y)
+    }
+
+    /// Each channel, of the second dimension, normalised by a given `mean` and `variance`, times `weight`,
+    /// plus `bias`: batch norm in inference. [`ops::BatchNorm`] has training and the gradients.
+    ///
+    /// # Errors
+    /// As [`ops::BatchNorm::infer`].
+    #[track_caller]
+    pub fn batch_norm<'a>(
+        &self,
+        mean: &Tensor,
+        variance: &Tensor,
+        weight: impl Into<Option<&'a Tensor>>,
+        bias: impl Into<Option<&'a Tensor>>,
+        eps: f64,
+    ) -> Result<Tensor> {
+        let affine = ChannelAffine { weight: weight.into(), bias: bias.into(), eps, ..Default::default() };
+        BatchNorm { affine }.infer(&stream_of(self)?, self, FixedStatistics { mean, variance })
+    }
+
+    /// The mean of `(x - target)^2`. [`PairLoss`] has the gradients of this loss and of the next ones, and
+    /// their sums.
+    ///
+    /// # Errors
+    /// As [`PairLoss::loss`].
+    #[track_caller]
+    pub fn mse_loss(&self, target: &Tensor) -> Result<Tensor> {
+        self.mean_loss(LossFunction::Mse, target)
+    }
+
+    /// The mean of `|x - target|`.
+    ///
+    /// # Errors
+    /// As [`PairLoss::loss`].
+    #[track_caller]
+    pub fn l1_loss(&self, target: &Tensor) -> Result<Tensor> {
+        self.mean_loss(LossFunction::L1, target)
+    }
+
+    /// The mean Huber loss: [`LossFunction::Huber`].
+    ///
+    /// # Errors
+    /// As [`PairLoss::loss`].
+    #[track_caller]
+    pub fn huber_loss(&self, target: &Tensor, delta: f64) -> Result<Tensor> {
+        self.mean_loss(LossFunction::Huber { delta }, target)
+    }
+
+    /// The mean smooth L1 loss: [`LossFunction::SmoothL1`].
+    ///
+    /// # Errors
+    /// As [`PairLoss::loss`].
+    #[track_caller]
+    pub fn smooth_l1_loss(&self, target: &Tensor, beta: f64) -> Result<Tensor> {
+        self.mean_loss(LossFunction::SmoothL1 { beta }, target)
+    }
+
+    /// The mean binary cross-entropy of these logits: [`LossFunction::BceWithLogits`] with all alike.
+    ///
+    /// # Errors
+    /// As [`PairLoss::loss`].
+    #[track_caller]
+    pub fn binary_cross_entropy_with_logits(&self, target: &Tensor) -> Result<Tensor> {
+        self.mean_loss(LossFunction::BceWithLogits { pos_weight: 1.0 }, target)
+    }
+
+    /// The mean Kullback-Leibler divergence of these log-probabilities: [`LossFunction::KlDiv`].
+    ///
+    /// # Errors
+    /// As [`PairLoss::loss`].
+    #[track_caller]
+    pub fn kl_div(&self, target: &Tensor, log_target: bool) -> Result<Tensor> {
+        self.mean_loss(LossFunction::KlDiv { log_target }, target)
+    }
+
+    /// The mean cosine embedding loss of these rows and those of `other`, whose labels are 1 or -1, without a
+    /// margin: [`CosineEmbedding`], which has the gradients too.
+    ///
+    /// # Errors
+    /// As [`CosineEmbedding::loss`].
+    #[track_caller]
+    pub fn cosine_embedding_loss(&self, other: &Tensor, labels: &Tensor) -> Result<Tensor> {
+        Ok(CosineEmbedding::default().loss(&stream_of(self)?, self, other, labels)?.value)
+    }
+
+    /// `silu(gate) value`, where gates are the first half of the last dimension and values the second:
+    /// [`gated`].
+    ///
+    /// # Errors
+    /// As [`gated`].
+    #[track_caller]
+    pub fn swiglu(&self) -> Result<Tensor> {
+        gated(&stream_of(self)?, ActivationFunction::Silu, GateOrder::Halves, self)
+    }
+
+    #[track_caller]
+    fn mean_loss(&self, function: LossFunction, target: &Tensor) -> Result<Tensor> {
+        PairLoss { function, reduction: Reduction::Mean }.loss(&stream_of(self)?, self, target)
     }
 
     #[track_caller]

@@ -3,6 +3,7 @@
 mod elementwise_table;
 mod ops_activation;
 mod ops_adafactor;
+mod ops_channels;
 mod ops_conv;
 mod ops_convert;
 mod ops_cosine;

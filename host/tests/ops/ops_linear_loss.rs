@@ -210,6 +210,45 @@ fn the_workspace_is_what_the_pool_has_seen() -> Outcome {
 /// A heap publishes what it uses in steps of a mebibyte, before and after; numbers of rows are a few KiB.
 const SLACK: u64 = 2 << 20;
 
+/// A weight whose rows begin anywhere is copied for the products once, whatever the number of chunks.
+#[test]
+fn the_weight_is_copied_once() -> Outcome {
+    testkit::own_process!();
+    let stream = stream()?;
+    if !stream.device().is_software() {
+        testkit::skip("which kernels were launched is known on the software driver only");
+        return Ok(());
+    }
+    let (rows, inputs, classes) = (512, 100, 200);
+    let matrix = |rows: usize| {
+        Tensor::from_slice(
+            &stream,
+            &[rows, inputs],
+            &input::<bf16>(Family::Normal, rows as u64, rows * inputs),
+        )
+    };
+    let (x, weight) = (matrix(rows)?, matrix(classes)?);
+    let targets = Tensor::from_slice(&stream, &[rows], &vec![3i64; rows])?;
+    let copies = |chunks: usize| -> Result<u64, Error> {
+        let count = || {
+            driver::soft::launches()
+                .iter()
+                .filter(|of| of.kernel.starts_with("gemm_repack"))
+                .map(|of| of.times)
+                .sum::<u64>()
+        };
+        let before = count();
+        let linear = LinearCrossEntropy { chunk: Some(rows / chunks), ..LinearCrossEntropy::default() };
+        linear.loss_and_gradients(&stream, &x, &weight, &targets, None)?;
+        stream.synchronize()?;
+        Ok(count() - before)
+    };
+    let (two, four) = (copies(2)?, copies(4)?);
+    // Those of the chunk's rows, for the logits and for the weight's gradient.
+    assert!(two > 0 && four - two <= 2 * 2, "{two} copies for two chunks, {four} for four");
+    Ok(())
+}
+
 #[test]
 fn wrong_calls_say_what_to_do() -> Outcome {
     let stream = stream()?;

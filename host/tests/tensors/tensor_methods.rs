@@ -377,6 +377,42 @@ fn product(a: &[f32], b: &[f32], [m, k, n]: [usize; 3]) -> Vec<f32> {
     (0..m * n).map(|place| at(place / n, place % n)).collect()
 }
 
+/// PyTorch's values.
+#[test]
+fn norms_of_channels_and_losses() -> Outcome {
+    let device = device()?;
+    let near = |got: Tensor, shape: &[usize], want: &[f32]| {
+        assert_eq!(got.shape().sides(), shape);
+        let got = got.tolist::<f32>()?;
+        assert!(got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-5), "{got:?} is not {want:?}");
+        Ok::<(), Error>(())
+    };
+    let x = f32s(&device, &[1, 2, 2], &[1.0, 3.0, 5.0, 11.0])?;
+    let (weight, bias) = (f32s(&device, &[2], &[1.0, 2.0])?, f32s(&device, &[2], &[0.0, 1.0])?);
+    near(x.group_norm(2, None, None, 0.0)?, &[1, 2, 2], &[-1.0, 1.0, -1.0, 1.0])?;
+    near(x.group_norm(2, &weight, &bias, 0.0)?, &[1, 2, 2], &[-1.0, 1.0, -1.0, 3.0])?;
+    let (mean, variance) = (f32s(&device, &[2], &[1.0, 5.0])?, f32s(&device, &[2], &[4.0, 9.0])?);
+    near(x.batch_norm(&mean, &variance, &weight, &bias, 0.0)?, &[1, 2, 2], &[0.0, 1.0, 1.0, 5.0])?;
+    let (a, b) = (f32s(&device, &[4], &[0.0, 1.0, 2.0, 5.0])?, f32s(&device, &[4], &[0.0, 0.5, 4.0, 1.0])?);
+    near(a.mse_loss(&b)?, &[], &[20.25 / 4.0])?;
+    near(a.l1_loss(&b)?, &[], &[6.5 / 4.0])?;
+    near(a.huber_loss(&b, 2.0)?, &[], &[(0.125 + 2.0 + 6.0) / 4.0])?;
+    near(a.smooth_l1_loss(&b, 2.0)?, &[], &[(0.125 + 2.0 + 6.0) / 8.0])?;
+    let labels = f32s(&device, &[2], &[1.0, 0.0])?;
+    let loss = f32s(&device, &[2], &[0.0, 2.0])?.binary_cross_entropy_with_logits(&labels)?;
+    near(loss, &[], &[(2.0f32.ln() + 2.0 + (-2.0f32).exp().ln_1p()) / 2.0])?;
+    let probabilities = f32s(&device, &[2], &[0.5, 0.5])?;
+    let divergence = f32s(&device, &[2], &[-1.0, -2.0])?.kl_div(&probabilities, false)?;
+    near(divergence, &[], &[(0.5 * (0.5f32.ln() + 1.0) + 0.5 * (0.5f32.ln() + 2.0)) / 2.0])?;
+    let (left, right) =
+        (f32s(&device, &[2, 2], &[1.0, 0.0, 1.0, 0.0])?, f32s(&device, &[2, 2], &[0.0, 1.0, 1.0, 0.0])?);
+    let signs = Tensor::from_slice(&device, &[2], &[1i64, -1])?;
+    near(left.cosine_embedding_loss(&right, &signs)?, &[], &[1.0])?;
+    let silu = 2.0 / (1.0 + (-2.0f32).exp());
+    near(f32s(&device, &[1, 4], &[2.0, 0.0, 3.0, 7.0])?.swiglu()?, &[1, 2], &[silu * 3.0, 0.0])?;
+    Ok(())
+}
+
 #[test]
 fn matmul_of_vectors_matrices_and_batches() -> Outcome {
     let device = device()?;

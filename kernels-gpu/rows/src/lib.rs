@@ -34,6 +34,8 @@
 // Iterators by value over arrays end up in local memory. Indices that unroll to constants do not.
 #![allow(clippy::needless_range_loop, clippy::manual_memcpy)]
 
+#[cfg(feature = "kernels")]
+pub mod channels;
 pub mod cosine;
 pub mod direct;
 #[cfg(feature = "kernels")]

@@ -16,9 +16,11 @@ use crate::piece::{Piece, WIDTH};
 use crate::rotary::{apart, together};
 use cuda_std::{kernel, shared, shared_array, thread};
 use half::{bf16, f16};
+use primitives::access::{self, Words};
 use primitives::activation::Precision;
 use primitives::element::{InF32, map, zip};
 use primitives::grid::begin;
+use primitives::unroll;
 
 /// A function of each element, by PyTorch's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,6 +232,143 @@ impl<const N: usize> Columns<N> {
     }
 }
 
+/// Rows that a thread has under way, at most.
+const MOST_AT_ONCE: usize = 4;
+
+/// Rows that a thread has under way: 64 bytes of gates and values, and half as much again of gradients.
+const fn at_once<T>() -> usize {
+    8 / size_of::<T>()
+}
+
+/// A thread's columns of a row: gates, values, and the gradient by the result.
+#[derive(Clone, Copy)]
+struct Loaded<const N: usize> {
+    gates: [f32; N],
+    values: [f32; N],
+    dy: [f32; N],
+}
+
+/// The same in memory: the two vectors of gates and values, as they lie, and that of the gradient.
+#[derive(Clone, Copy, Default)]
+struct Raw {
+    first: Words,
+    second: Words,
+    dy: Words,
+}
+
+/// The words of a vector.
+///
+/// # Safety
+/// It is readable, and aligned.
+#[inline(always)]
+unsafe fn words<T: InF32, const N: usize>(from: *const T) -> Words {
+    // SAFETY: the caller's promise.
+    access::words(unsafe { access::load_wide::<T, N>(from) })
+}
+
+/// Its elements.
+#[inline(always)]
+fn elements<T: InF32, const N: usize>([a, b, c, d]: Words) -> [f32; N] {
+    // SAFETY: every bit pattern is a number.
+    T::widen(unsafe { access::from_wide::<T, N>([a, b, c, d, 0, 0, 0, 0]) })
+}
+
+impl<const N: usize> Columns<N> {
+    /// Whether all vectors of each row are there.
+    #[inline(always)]
+    fn is_whole(self) -> bool {
+        let of_pair = self.pair[0].is_vector() && self.pair[1].is_vector();
+        self.piece.is_vector() && (of_pair || self.form as u32 != Form::Neighbours as u32)
+    }
+
+    /// Loads the vectors of a row. Without values it is the gates' twice.
+    ///
+    /// # Safety
+    /// As the entry points; the row exists, and its vectors are there.
+    #[inline(always)]
+    unsafe fn load_raw<T: InF32>(self, job: &ActivationJob, tensors: &Tensors<T>, row: u64) -> Raw {
+        let (first, second) = match self.form {
+            Form::Plain => (self.first, self.first),
+            Form::Halves => (self.first, self.all + self.first),
+            Form::Neighbours => (2 * self.first, 2 * self.first + N as u64),
+        };
+        let at = row * job.strides[0];
+        // SAFETY: the caller's promise.
+        unsafe {
+            let first = words::<T, N>(tensors.x.add((at + first) as usize));
+            let second = words::<T, N>(tensors.x.add((at + second) as usize));
+            let mut dy = Words::default();
+            if !tensors.dy.is_null() {
+                dy = words::<T, N>(tensors.dy.add((row * job.strides[1] + self.first) as usize));
+            }
+            Raw { first, second, dy }
+        }
+    }
+
+    #[inline(always)]
+    fn widen<T: InF32>(self, raw: Raw) -> Loaded<N> {
+        let (first, second) = (elements::<T, N>(raw.first), elements::<T, N>(raw.second));
+        let (gates, values) = match self.form {
+            Form::Plain => (first, [1.0; N]),
+            Form::Halves => (first, second),
+            Form::Neighbours => apart(first, second),
+        };
+        Loaded { gates, values, dy: elements::<T, N>(raw.dy) }
+    }
+
+    /// Loads all of a row, whatever is there of it.
+    ///
+    /// # Safety
+    /// As the entry points; the row exists.
+    #[inline(always)]
+    unsafe fn load_all<T: InF32>(self, job: &ActivationJob, tensors: &Tensors<T>, row: u64) -> Loaded<N> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let [gates, values] = self.load(tensors.x.add((row * job.strides[0]) as usize));
+            let mut dy = [0.0; N];
+            if !tensors.dy.is_null() {
+                dy = self.piece.load(tensors.dy.add((row * job.strides[1] + self.first) as usize));
+            }
+            Loaded { gates, values, dy }
+        }
+    }
+
+    /// Writes the results of a row, and adds them to the sums of their columns.
+    ///
+    /// # Safety
+    /// As [`load_all`](Self::load_all); the row is the thread's own.
+    #[inline(always)]
+    unsafe fn finish<T: InF32>(
+        self,
+        job: &ActivationJob,
+        tensors: &Tensors<T>,
+        row: u64,
+        Loaded { gates, values: values_of, dy }: Loaded<N>,
+        sums: &mut Sums<N>,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let to = tensors.to.add((row * job.strides[2]) as usize);
+            if tensors.dy.is_null() {
+                let y = zip(values::<T::Precision, N>(job.function, gates), values_of, |f, v| f * v);
+                self.piece.store(to.add(self.first as usize), y);
+                return;
+            }
+            let slopes = slopes::<T::Precision, N>(job.function, gates);
+            let of_gates = zip(zip(dy, values_of, |dy, v| dy * v), slopes, |dy, slope| dy * slope);
+            let of_values = if job.form as u32 == Form::Plain as u32 {
+                [0.0; N]
+            } else {
+                zip(dy, values::<T::Precision, N>(job.function, gates), |dy, f| dy * f)
+            };
+            self.store(to, [of_gates, of_values]);
+            let (of_gates, of_values) = (self.piece.keep(of_gates), self.piece.keep(of_values));
+            sums[0] = zip(sums[0], of_gates, |sum, x| sum + x);
+            sums[1] = zip(sums[1], of_values, |sum, x| sum + x);
+        }
+    }
+}
+
 /// # Safety
 /// As the entry points. `slots` is shared memory for the sums of all threads.
 #[inline(always)]
@@ -246,30 +385,29 @@ unsafe fn run<T: InF32, const N: usize>(job: &ActivationJob, tensors: Tensors<T>
     unsafe {
         if first < job.columns {
             let columns = Columns::<N>::new(job, first);
-            let (mut row, begin) = (u64::from(team_row), part * job.part);
+            let (mut row, begin, step) = (u64::from(team_row), part * job.part, u64::from(teams));
             let end = job.part.min(job.rows - begin);
-            while row < end {
-                let number = begin + row;
-                let at = |stride: u64| (number * stride) as usize;
-                let [gates, values_of] = columns.load(tensors.x.add(at(job.strides[0])));
-                if tensors.dy.is_null() {
-                    let y = zip(values::<T::Precision, N>(job.function, gates), values_of, |f, v| f * v);
-                    columns.piece.store(tensors.to.add(at(job.strides[2]) + first as usize), y);
-                } else {
-                    let dy = columns.piece.load(tensors.dy.add(at(job.strides[1]) + first as usize));
-                    let slopes = slopes::<T::Precision, N>(job.function, gates);
-                    let of_gates = zip(zip(dy, values_of, |dy, v| dy * v), slopes, |dy, slope| dy * slope);
-                    let of_values = if job.form as u32 == Form::Plain as u32 {
-                        [0.0; N]
-                    } else {
-                        zip(dy, values::<T::Precision, N>(job.function, gates), |dy, f| dy * f)
-                    };
-                    columns.store(tensors.to.add(at(job.strides[2])), [of_gates, of_values]);
-                    let (of_gates, of_values) = (columns.piece.keep(of_gates), columns.piece.keep(of_values));
-                    sums[0] = zip(sums[0], of_gates, |sum, x| sum + x);
-                    sums[1] = zip(sums[1], of_values, |sum, x| sum + x);
+            if columns.is_whole() {
+                let mut queue = [Raw::default(); MOST_AT_ONCE];
+                unroll!(K in 0..4, {
+                    if K < at_once::<T>() && row + K as u64 * step < end {
+                        queue[K] = columns.load_raw(job, &tensors, begin + row + K as u64 * step);
+                    }
+                });
+                while row < end {
+                    let (now, next) = (queue[0], row + at_once::<T>() as u64 * step);
+                    unroll!(K in 0..3, { queue[K] = queue[K + 1]; });
+                    if next < end {
+                        queue[at_once::<T>() - 1] = columns.load_raw(job, &tensors, begin + next);
+                    }
+                    columns.finish(job, &tensors, begin + row, columns.widen::<T>(now), &mut sums);
+                    row += step;
                 }
-                row += u64::from(teams);
+            }
+            while row < end {
+                let loaded = columns.load_all(job, &tensors, begin + row);
+                columns.finish(job, &tensors, begin + row, loaded, &mut sums);
+                row += step;
             }
         }
         if tensors.sums.is_null() {
@@ -292,7 +430,7 @@ unsafe fn run<T: InF32, const N: usize>(job: &ActivationJob, tensors: Tensors<T>
 }
 
 /// Blocks of a multiprocessor.
-const RESIDENT: u32 = 3;
+const RESIDENT: u32 = 2;
 
 /// An entry point for each element type.
 macro_rules! entries {

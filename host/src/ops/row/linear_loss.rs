@@ -17,7 +17,7 @@ use super::{CrossEntropy, Loss, argument, same_type};
 use crate::error::Result;
 use crate::ops::convert::convert;
 use crate::ops::elementwise::reshape;
-use crate::ops::gemm::{Matmul, Matrix, MatrixMut};
+use crate::ops::gemm::{Matmul, Matrix, MatrixMut, Packed, Repack};
 use crate::stream::Stream;
 use crate::tensor::{DType, Shape, Tensor, TensorError, TensorMut};
 
@@ -80,8 +80,10 @@ impl LinearCrossEntropy {
         let pass = Pass::new(self, stream, x, weight)?;
         let mut rows = Rows::begin(stream, OPERATION, &self.loss, &pass.shape()?, targets, None)?;
         let mut logits = Logits::new(&pass)?;
+        let packed = pass.packed(&mut logits)?;
+        let weight = pass.weight(packed.as_ref())?;
         for part in pass.parts() {
-            pass.multiply(&part, &mut logits)?;
+            pass.multiply(&part, &mut logits, weight)?;
             let logits = logits.read(part.len())?;
             let (columns, inputs) = (pass.sides.classes, [Some(&logits), None, None]);
             let job = Job { stream, columns, shares: false, inputs, outputs: [None, None] };
@@ -107,12 +109,14 @@ impl LinearCrossEntropy {
         let mut rows = Rows::begin(stream, OPERATION, &self.loss, &pass.shape()?, targets, upstream)?;
         let mut gradients = Gradients::new(&pass)?;
         let mut logits = Logits::new(&pass)?;
+        let packed = pass.packed(&mut logits)?;
+        let weight = pass.weight(packed.as_ref())?;
         for part in pass.parts() {
-            pass.multiply(&part, &mut logits)?;
+            pass.multiply(&part, &mut logits, weight)?;
             let (columns, outputs) = (pass.sides.classes, [Some(logits.write(part.len())?), None]);
             let job = Job { stream, columns, shares: false, inputs: [None; 3], outputs };
             rows.part(&job, x.dtype(), part.start)?;
-            gradients.add(&pass, &part, &logits)?;
+            gradients.add(&pass, &part, &logits, weight)?;
         }
         drop(logits);
         let Gradients { x: dx, weight } = gradients;
@@ -123,8 +127,8 @@ impl LinearCrossEntropy {
 
     /// Bytes that [`loss_and_gradients`](Self::loss_and_gradients) holds for a time beside its operands and
     /// results, at most: a chunk's logits; for 16-bit floats and several chunks the weight's gradient in f32;
-    /// and copies of the weight and of a chunk's rows, which products make where they gain by it. (Where a
-    /// product has few tiles and a long k, it may be cut into parts, whose sums take some tens of megabytes.)
+    /// and a copy of the weight, for all chunks, and those of a chunk's rows, where products need them. (A
+    /// product of few tiles and a long k may be cut into parts, whose sums take some tens of megabytes.)
     pub fn workspace(&self, rows: usize, inputs: usize, classes: usize, dtype: DType) -> u64 {
         let chunk = self.chunk_rows(rows, classes, dtype);
         let bytes = |rows: usize, columns: usize, dtype: DType| {
@@ -229,11 +233,30 @@ impl<'a> Pass<'a> {
         (0..rows).step_by(chunk.max(1)).map(move |first| first..rows.min(first + chunk))
     }
 
-    /// Queues the logits of a part.
-    fn multiply(&self, part: &Range<usize>, logits: &mut Logits) -> Result<()> {
+    /// A copy of the weight for all chunks, where products would else make one each.
+    fn packed(&self, logits: &mut Logits) -> Result<Option<Packed>> {
+        let Some(part) = self.parts().next().filter(|part| part.len() < self.sides.rows) else {
+            return Ok(None);
+        };
+        let weight = self.weight(None)?;
         let x = self.x.slice(0, part.clone())?;
-        let weight = Matrix::of(self.weight)?.transposed();
-        Matmul::new(Matrix::of(&x)?, weight, MatrixMut::of(logits.write(part.len())?)?).run(self.stream)
+        let to = MatrixMut::of(logits.write(part.len())?)?;
+        let choice = Matmul::new(Matrix::of(&x)?, weight.transposed(), to).explain(self.stream)?;
+        // Columns of the transposed weight are its rows.
+        let is_copied = choice.config.repack[1] == Repack::Columns;
+        is_copied.then(|| Packed::new(self.stream, weight, Repack::Rows)).transpose()
+    }
+
+    /// The weight, or its copy.
+    fn weight<'w>(&'w self, packed: Option<&'w Packed>) -> Result<Matrix<'w>> {
+        packed.map_or_else(|| Matrix::of(self.weight), |packed| Ok(packed.matrix()))
+    }
+
+    /// Queues the logits of a part.
+    fn multiply(&self, part: &Range<usize>, logits: &mut Logits, weight: Matrix<'_>) -> Result<()> {
+        let x = self.x.slice(0, part.clone())?;
+        let to = MatrixMut::of(logits.write(part.len())?)?;
+        Matmul::new(Matrix::of(&x)?, weight.transposed(), to).run(self.stream)
     }
 }
 
@@ -285,10 +308,16 @@ impl Gradients {
     }
 
     /// Queues the products of a part, of whose losses `logits` holds the gradients.
-    fn add(&mut self, pass: &Pass<'_>, part: &Range<usize>, logits: &Logits) -> Result<()> {
+    fn add(
+        &mut self,
+        pass: &Pass<'_>,
+        part: &Range<usize>,
+        logits: &Logits,
+        weight: Matrix<'_>,
+    ) -> Result<()> {
         let (gradient, x) = (logits.read(part.len())?, pass.x.slice(0, part.clone())?);
         let to = MatrixMut::of(self.x.view_mut()?.slice(0, part.clone())?)?;
-        Matmul::new(Matrix::of(&gradient)?, Matrix::of(pass.weight)?, to).run(pass.stream)?;
+        Matmul::new(Matrix::of(&gradient)?, weight, to).run(pass.stream)?;
         let beta = if part.start == 0 { 0.0 } else { 1.0 };
         let to = MatrixMut::of(self.weight.view_mut()?)?;
         let sum = Matmul::new(Matrix::of(&gradient)?.transposed(), Matrix::of(&x)?, to);

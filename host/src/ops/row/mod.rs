@@ -9,6 +9,7 @@
 //!
 //! One block takes a long row, so few rows leave most of the device idle.
 
+mod channels;
 mod cosine;
 mod launch;
 mod linear_loss;
@@ -27,6 +28,9 @@ use crate::stream::Stream;
 use crate::tensor::{Dim, Tensor, TensorError, dim};
 use launch::{Job, launched};
 
+pub use channels::{
+    BatchNorm, ChannelAffine, ChannelAxis, ChannelNormed, FixedStatistics, GroupNorm, RunningStatistics,
+};
 pub use cosine::{CosineEmbedding, CosineLoss};
 pub(super) use launch::as_rows;
 pub use linear_loss::{LinearCrossEntropy, LinearLoss};

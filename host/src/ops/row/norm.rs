@@ -198,7 +198,7 @@ pub(super) fn check_eps(operation: &'static str, eps: f64) -> Result<()> {
 }
 
 /// A weight or a bias, checked and contiguous.
-fn shared_by_rows(
+pub(super) fn shared_by_rows(
     stream: &Stream,
     operation: &'static str,
     what: &'static str,

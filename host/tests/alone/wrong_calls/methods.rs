@@ -230,6 +230,23 @@ fn rows(calls: &mut Calls) {
 }
 
 fn losses(calls: &mut Calls) {
+    let norm = |b: &Bench, groups| x(b)?.group_norm(groups, None, None, 1e-5);
+    calls.method("group_norm", Kind::Argument, |b| norm(b, 0));
+    calls.method("group_norm", Kind::Argument, |b| norm(b, 2));
+    calls.method("group_norm", Kind::Axis, |b| of(b, &[3], F32)?.group_norm(1, None, None, 1e-5));
+    calls.method("group_norm", Kind::DType, |b| of(b, &[2, 3], DType::I32)?.group_norm(1, None, None, 1e-5));
+    calls.method("group_norm", Kind::Shape, |b| x(b)?.group_norm(3, &of(b, &[4], F32)?, None, 1e-5));
+    calls.method("group_norm", Kind::DType, |b| x(b)?.group_norm(3, None, &of(b, &[3], DType::F16)?, 1e-5));
+    let norm = |b: &Bench, sides: usize, dtype, eps| {
+        x(b)?.batch_norm(&of(b, &[sides], dtype)?, &of(b, &[3], F32)?, None, None, eps)
+    };
+    calls.method("batch_norm", Kind::Shape, |b| norm(b, 4, F32, 1e-5));
+    calls.method("batch_norm", Kind::DType, |b| norm(b, 3, DType::BF16, 1e-5));
+    calls.method("batch_norm", Kind::Argument, |b| norm(b, 3, F32, -1.0));
+    calls.method("pair_loss", Kind::Shape, |b| x(b)?.mse_loss(&of(b, &[2, 3], F32)?));
+    calls.method("pair_loss", Kind::DType, |b| x(b)?.l1_loss(&of(b, &[2, 3, 4], DType::F16)?));
+    calls.method("pair_loss", Kind::Argument, |b| x(b)?.huber_loss(&x(b)?, 0.0));
+    calls.method("pair_loss", Kind::Argument, |b| x(b)?.smooth_l1_loss(&x(b)?, f64::NAN));
     calls.method("cross_entropy", Kind::Shape, |b| x(b)?.cross_entropy(&of(b, &[3], DType::I64)?));
     calls.method("cross_entropy", Kind::DType, |b| of(b, &[2, 3], F32)?.cross_entropy(&of(b, &[2], F32)?));
     calls.method("cross_entropy", Kind::Axis, |b| of(b, &[], F32)?.cross_entropy(&of(b, &[], DType::I64)?));

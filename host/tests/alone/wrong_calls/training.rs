@@ -1,4 +1,4 @@
-//! Optimisers, norms of gradients, embeddings and dropout.
+//! Optimisers, norms of gradients and of channels, embeddings and dropout.
 
 use ironwarp::ops::dropout::{Generator, dropout};
 use ironwarp::ops::embedding::embedding_backward;
@@ -7,6 +7,7 @@ use ironwarp::ops::optim::{
     Adafactor, AdafactorConfig, AdamW, AdamWConfig, GradientNorm, Lion, LionConfig, NormConfig, Sgd,
     SgdConfig,
 };
+use ironwarp::ops::row::{BatchNorm, ChannelAffine, GroupNorm, RunningStatistics};
 use ironwarp::{DType, Device, Error, Result, Stream, Tensor};
 
 use super::Calls;
@@ -63,6 +64,23 @@ pub(crate) fn table(calls: &mut Calls) {
         |b| step(b, &mut [zeros(b, &[4], DType::BF16)?], &[four(b)?]),
         of_tensors,
     );
+    let train = |b: &Bench, sides: &[usize], momentum, dtype| {
+        let (x, mut mean) = (zeros(b, sides, DType::F32)?, zeros(b, &[3], dtype)?);
+        let mut variance = zeros(b, &[3], DType::F32)?;
+        let running = RunningStatistics { mean: mean.view_mut()?, variance: variance.view_mut()?, momentum };
+        BatchNorm::default().train(&b.stream, &x, Some(running))
+    };
+    calls.wrong("one image", |b| train(b, &[1, 3], 0.1, DType::F32), argument("x"));
+    calls.wrong("a momentum", |b| train(b, &[2, 3], 1.5, DType::F32), argument("momentum"));
+    calls.wrong("running means of channels", |b| train(b, &[2, 4], 0.1, DType::F32), of_tensors);
+    calls.wrong("running means in f16", |b| train(b, &[2, 3], 0.1, DType::F16), of_tensors);
+    let backward = |b: &Bench, dy: &[usize], moments: &[usize]| {
+        let (x, dy) = (zeros(b, &[2, 4], DType::F32)?, zeros(b, dy, DType::F32)?);
+        let norm = GroupNorm { groups: 2, affine: ChannelAffine::default() };
+        norm.backward(&b.stream, &x, &dy, &zeros(b, moments, DType::F32)?, [true, true])
+    };
+    calls.wrong("a gradient of other channels", |b| backward(b, &[2, 2], &[2, 4]), of_tensors);
+    calls.wrong("moments of other groups", |b| backward(b, &[2, 4], &[2, 2]), of_tensors);
     let generator = |b: &Bench| Generator::new(&b.stream, 1);
     calls.wrong(
         "dropout",

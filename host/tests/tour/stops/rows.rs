@@ -1,13 +1,14 @@
 //! Functions of rows and their gradients, by both engines: rows that lie alike within 16 bytes, and rows that
 //! do not; a team of a few lanes, one of some warps, a block, and a cluster a row. Losses of rows, one behind
-//! a product.
+//! a product. Norms of channels.
 
 use super::{Outcome, Stop};
 use ironwarp::ops::convert::convert;
 use ironwarp::ops::gemm::Activation;
 use ironwarp::ops::row::{
-    Affine, CosineEmbedding, CrossEntropy, LinearCrossEntropy, Norm, NormBackward, NormKind, Normed, RowOp,
-    log_softmax_backward, row, softmax_backward,
+    Affine, BatchNorm, ChannelAffine, ChannelAxis, CosineEmbedding, CrossEntropy, FixedStatistics, GroupNorm,
+    LinearCrossEntropy, Norm, NormBackward, NormKind, Normed, RowOp, log_softmax_backward, row,
+    softmax_backward,
 };
 use ironwarp::{DType, Error, Stream, Tensor};
 use testkit::{Family, input};
@@ -22,6 +23,9 @@ pub fn stops() -> Vec<Stop> {
             let name = format!("rows of {dtype}, alike within 16 bytes: {is_alike}");
             stops.push(Stop::new(name, move |stream| all(stream, dtype, is_alike)));
         }
+    }
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        stops.push(Stop::new(format!("norms of channels of {dtype}"), move |stream| channels(stream, dtype)));
     }
     stops.push(Stop::new("rows of f64", |stream| {
         let mut bytes = Vec::new();
@@ -58,6 +62,41 @@ impl Kept {
         self.0.extend_from_slice(bytemuck::cast_slice(&values));
         Ok(())
     }
+}
+
+/// Images, channels and positions: channels by vectors and one by one; positions in several parts.
+const CHANNELS: [[usize; 3]; 3] = [[2, 8, 600], [3, 6, 49], [1, 4, 5000]];
+
+/// Group norm and batch norm, with the channels second and last, and their gradients.
+fn channels(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
+    let mut kept = Kept(Vec::new());
+    for sides @ [images, channels, positions] in CHANNELS {
+        let flat = |seed| rows(stream, dtype, true, seed, [images, channels * positions]);
+        let weight = rows(stream, dtype, true, 4, [1, channels])?.view_as(&[channels])?;
+        let mean = Tensor::zeros(stream, &[channels], DType::F32)?;
+        for axis in [ChannelAxis::Second, ChannelAxis::Last] {
+            let sides = if axis == ChannelAxis::Second { sides } else { [images, positions, channels] };
+            let (x, dy) = (flat(1)?.view_as(&sides)?, flat(2)?.view_as(&sides)?);
+            let affine = ChannelAffine { axis, weight: Some(&weight), bias: Some(&weight), eps: 1e-5 };
+            let (group, batch) = (GroupNorm { groups: 2, affine }, BatchNorm { affine });
+            let of_group = group.run(stream, &x)?;
+            let of_batch = batch.train(stream, &x, None)?;
+            let all = [true, true];
+            for (normed, gradients) in [
+                (&of_group, group.backward(stream, &x, &dy, &of_group.moments, all)?),
+                (&of_batch, batch.backward(stream, &x, &dy, &of_batch.moments, all)?),
+            ] {
+                kept.keep(stream, &normed.y)?;
+                kept.keep(stream, &normed.moments)?;
+                for gradient in [Some(gradients.x), gradients.weight, gradients.bias].into_iter().flatten() {
+                    kept.keep(stream, &gradient)?;
+                }
+            }
+            let fixed = FixedStatistics { mean: &mean, variance: &mean };
+            kept.keep(stream, &batch.infer(stream, &x, fixed)?)?;
+        }
+    }
+    Ok(kept.0)
 }
 
 fn all(stream: &Stream, dtype: DType, is_alike: bool) -> Outcome<Vec<u8>> {
