@@ -75,6 +75,8 @@
 //! | [`mainloop`] | producer and consumers |
 //! | [`epilogue`] | from the accumulators to memory, for the product itself |
 //! | [`fusion`], `fused_store`, [`subtile`] | the same through a function of the elements |
+//! | `column_store` | whole tiles, where the function asks for the column alone |
+//! | `row_store` | rows of the result that begin anywhere |
 //! | [`operands`], [`output`] | types, storage orders, accumulators; where the result goes |
 //! | [`barriers`] | those beside the stages': whose turn it is to multiply |
 //! | [`cluster_split_k`], [`split_k`] | k in shares of a cluster's blocks, and in parts that go through memory |
@@ -85,6 +87,7 @@ pub mod barriers;
 #[cfg(feature = "kernels")]
 pub mod block_scaled;
 pub mod cluster_split_k;
+mod column_store;
 pub mod config;
 pub mod epilogue;
 mod fused_store;
@@ -96,6 +99,7 @@ pub mod instances;
 pub mod mainloop;
 pub mod operands;
 pub mod output;
+mod row_store;
 #[cfg(feature = "kernels")]
 pub mod skinny;
 #[cfg(feature = "kernels")]
