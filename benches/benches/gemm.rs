@@ -97,8 +97,10 @@ const FEW: [Sides; 9] = [
     (4096, 14_336, 4096),
     (4096, 4096, 14_336),
 ];
-/// For epilogues: few tiles, many steps per tile, few steps per tile, and more columns than rows.
-const FUSED: [Sides; 4] = [(1024, 4096, 4096), (4096, 4096, 4096), (8192, 8192, 2048), (4096, 14_336, 4096)];
+/// For epilogues: few tiles, many steps per tile, few steps per tile, more columns than rows, and the fewest
+/// steps, of a small transformer's layer.
+const FUSED: [Sides; 5] =
+    [(32_768, 3072, 768), (1024, 4096, 4096), (4096, 4096, 4096), (8192, 8192, 2048), (4096, 14_336, 4096)];
 /// For f32 without tensor cores.
 const F32: [Sides; 8] = [
     (512, 512, 512),
@@ -254,24 +256,29 @@ fn main() -> ExitCode {
     })
 }
 
-/// Products of a training step: an activation whose argument is kept, and its gradient with the bias'.
+/// Products of a training step: an activation whose argument is kept, and its gradient with the bias'. No
+/// peer keeps the argument or has the gradient: beside the first there is the activation alone, beside the
+/// second the product alone.
 fn training(session: &mut Session, (m, n, k): Sides) -> Outcome {
     let stream = session.stream.clone();
     let tensor = |seed, sides: &[usize]| {
         Tensor::from_slice(&stream, sides, &numbers::<bf16>(seed, sides.iter().product()))
     };
     let (shape, work) = (format!("{m}x{n}x{k}"), Work::Flops(2 * (m * n * k) as u64));
+    let run = Run { dtype: "bf16", sides: (m, n, k), ..PLAIN };
     let forward = "gemm_bf16_training";
     if session.wants(forward) {
         let (x, weight, bias) = (tensor(1, &[m, k])?, tensor(2, &[n, k])?, tensor(3, &[n])?);
-        session.measure_beside(forward, &shape, work, &[], |_| {
+        let peers = peers(&Run { epilogue: "bias_gelu", ..run }, 1);
+        session.measure_beside(forward, &shape, work, &peers, |_| {
             activated(&stream, &x, &weight, Some(&bias), Activation::GeluTanh).map(drop)
         })?;
     }
     let backward = "gemm_bf16_training_backward";
     if session.wants(backward) {
         let (gradient, weight, before) = (tensor(1, &[m, k])?, tensor(2, &[k, n])?, tensor(3, &[m, n])?);
-        session.measure_beside(backward, &shape, work, &[], |_| {
+        let peers = peers(&Run { trans_b: false, ..run }, 1);
+        session.measure_beside(backward, &shape, work, &peers, |_| {
             activated_backward(&stream, &gradient, &weight, &before, Activation::GeluTanh).map(drop)
         })?;
     }

@@ -143,6 +143,38 @@ fn epilogues_at_edges() -> Outcome {
     Ok(())
 }
 
+/// Rows of C at every distance from a boundary of 16 bytes, over several subtiles of large tiles, and ends of
+/// rows within one unit.
+#[test]
+fn rows_that_begin_anywhere() -> Outcome {
+    let case = Case { m: 130, n: 259, k: 16, kernels: as_it_lies, ..NT };
+    some(case.check::<bf16, bf16, bf16>()?)?;
+    let c = Lie { gap: 2, skip: 1, ..DENSE };
+    some(Case { c, n: 131, bias: true, activation: Activation::Silu, ..case }.check::<f16, f16, f16>()?)?;
+    some(Case { c, n: 133, m: 67, batch: 2, ..case }.check::<bf16, bf16, f32>()?)?;
+    for n in [1, 2, 3, 5, 7, 9, 15, 63, 65] {
+        some(Case { c, n, m: 9, kernels: small, ..case }.check::<bf16, bf16, bf16>()?)?;
+    }
+    Ok(())
+}
+
+/// Factors, a bias and an activation go through every kernel in whole subtiles.
+#[test]
+fn epilogues_by_column() -> Outcome {
+    let case = Case { m: 136, n: 264, k: 72, kernels: as_it_lies, bias: true, alpha: 0.75, ..PLAIN };
+    for (a, b, activation) in [
+        (DENSE, TRANSPOSED, Activation::GeluTanh),
+        (DENSE, DENSE, Activation::Silu),
+        (TRANSPOSED, DENSE, Activation::Relu),
+        (TRANSPOSED, TRANSPOSED, Activation::None),
+    ] {
+        some(Case { a, b, activation, ..case }.check::<bf16, bf16, bf16>()?)?;
+    }
+    let scaled = Case { scales: Some([0.5, 3.0]), bias: false, k: 144, ..case };
+    some(Case { b: TRANSPOSED, activation: Activation::Silu, ..scaled }.check::<E4M3, E4M3, bf16>()?)?;
+    Ok(())
+}
+
 /// TMA loads the matrix that is added, if it is of C's type and aligned: the residual or else the old C, in
 /// padded rows and batches.
 #[test]

@@ -12,7 +12,7 @@ use gemm::sm90::training::{
 
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
-use crate::memory::Within;
+use crate::memory::{DeviceView, Within};
 use crate::ops::elementwise::copy;
 use crate::ops::reduce::{ReduceOp, reduce};
 use crate::stream::Stream;
@@ -102,7 +102,8 @@ pub fn activated(
     };
     {
         let (to, kept) = (result.view_mut()?, before.view_mut()?);
-        let places = Places { result: to.write(stream)?, kept: kept.write(stream)?, sums: None };
+        let kept_bytes = kept.span_bytes()?;
+        let places = Places { result: to.write(stream)?, kept: kept.write(stream)?, kept_bytes, sums: None };
         let product = Product { stream, sides: [m, n, k], activation, is_gradient: false };
         product.run(&addressable(stream, x)?, &addressable(stream, weight)?, epilogue, places, &to)?;
     }
@@ -148,7 +149,7 @@ pub fn activated_backward(
         let before = addressable(stream, before)?;
         let (to, parts) = (result.view_mut()?, sums.view_mut()?);
         let (result, sums) = (to.write(stream)?, Some(parts.write(stream)?));
-        let places = Places { result, kept: before.read(stream)?, sums };
+        let places = Places { result, kept: before.read(stream)?, kept_bytes: before.span_bytes()?, sums };
         let product = Product { stream, sides: [m, n, k], activation, is_gradient: true };
         let (gradient, weight) = (addressable(stream, gradient)?, addressable(stream, weight)?);
         product.run(&gradient, &weight, Epilogue::NONE, places, &to)?;
@@ -168,8 +169,9 @@ struct Product<'a> {
 /// Where the kernel reads and writes.
 struct Places<'a> {
     result: Within<'a, u8>,
-    /// The values before the activation.
+    /// The values before the activation, and their memory.
     kept: Within<'a, u32>,
+    kept_bytes: DeviceView<'a, u8>,
     /// Sums of columns of each 16 rows.
     sums: Option<Within<'a, f32>>,
 }
@@ -216,7 +218,8 @@ impl Product<'_> {
         } else {
             map(b.span_bytes()?, dtype, (k, n, k), (1, 0), [along_k, block_n])?
         };
-        let map_c = map(result.span_bytes()?, dtype, (n, m, n), (1, 0), [entry.store_columns, BOX])?;
+        let of_result = |data| map(data, dtype, (n, m, n), (1, 0), [entry.store_columns, BOX]);
+        let (map_c, map_kept) = (of_result(result.span_bytes()?)?, of_result(places.kept_bytes)?);
         let shape = GemmShape {
             m: side("m", m)?,
             n: side("n", n)?,
@@ -228,9 +231,9 @@ impl Product<'_> {
         let format = OutputFormat::new(OutputType::Element16)
             .with(OutputFlag::Paired, true)
             .with(OutputFlag::ByTma, true)
-            .with(OutputFlag::Identity, epilogue.bias.is_none());
-        let Places { result, kept, sums } = places;
-        let training = TrainingParamsArgs { activation: activation as u32, is_gradient, kept, sums }.pass();
+            .with(OutputFlag::SourceByTma, is_gradient);
+        let Places { result, kept, sums, .. } = places;
+        let training = TrainingParamsArgs { activation: activation as u32, kept, sums }.pass();
         let output = OutputParams { row: n as u64, matrix: 0, format };
         let arguments =
             TrainingArgumentsArgs { shape, output, epilogue: epilogue.args(false), training }.pass();
@@ -240,7 +243,7 @@ impl Product<'_> {
             .overlapping_previous();
         // SAFETY: maps are what the kernel asks for; the values before the activation and the result are
         // [m, n] without gaps, the sums as many as the kernel writes; results are exclusively borrowed.
-        unsafe { launch::<K>(stream, config, (map_a, map_b, map_c, arguments, result)) }
+        unsafe { launch::<K>(stream, config, (map_a, map_b, map_c, map_kept, arguments, result)) }
     }
 }
 

@@ -9,6 +9,7 @@ use primitives::shared_plan::{Mbarrier, SharedPlan, SharedType};
 use primitives::{shared_bytes, shared_plan};
 
 use super::cluster_split_k::Inbox;
+use super::column_store::WIDE_COLUMNS;
 use super::operands::{AccumulatorTile, GROUP_ROWS, Operands};
 pub use super::subtile::{SUBTILES, SourceBarriers, Subtile};
 
@@ -80,6 +81,10 @@ pub trait Config: Copy + 'static {
     };
     /// Columns of that.
     const CHUNK_COLUMNS: u32 = Self::CHUNK_STEPS * STEP;
+    /// Whether rows of the result that begin anywhere leave over shared memory, if registers suffice.
+    const BY_ROWS: bool = !Self::TRANSPOSED && Self::ACCUMULATORS <= MOST_BESIDE_WIDE_CHUNKS;
+    /// Whether whole tiles go through a fusion by columns alone in subtiles, if registers suffice.
+    const BY_COLUMN: bool = Self::BY_ROWS && Self::STORE_COLUMNS == WIDE_COLUMNS;
     /// Columns of the result that a consumer's tile has; the epilogue has a number for each.
     const RESULT_COLUMNS: u32 = if Self::TRANSPOSED { Self::CONSUMER_ROWS } else { Self::STORED_N };
 

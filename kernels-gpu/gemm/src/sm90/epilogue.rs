@@ -6,6 +6,7 @@
 //!   stores it while the next subtile fills, and skips elements outside of the result. All of it is unrolled.
 //! * **through a [fusion](super::fusion)**, in `fused_store`.
 
+use cuda_std::tma::TensorMap;
 use cuda_std::{fence, misc, tma};
 use primitives::unroll;
 
@@ -132,6 +133,9 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> Epilogue<C> for Store
             } else {
                 let mut fusion = self.fusion;
                 fusion.enter(tile.group);
+                if self.is_by_column() && is_whole {
+                    return self.store_by_column(sums, fusion, tile);
+                }
                 let by_tma = self.output.format().has(OutputFlag::ByTma) && is_whole;
                 if C::CHUNK_STEPS == 4 {
                     self.store_fused::<8>(sums, fusion, tile, by_tma);
@@ -206,7 +210,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
                         self.begin_subtile(place, index);
                         lines.write::<C>(sums, GROUP, SUBTILE, to);
                         let at = in_result::<C>(tile, GROUP as u32, SUBTILE as u32 * C::STORE_COLUMNS);
-                        self.copy_subtile(place, to, at);
+                        self.copy_subtile(self.maps.c, place, to, at);
                     }
                 }
             });
@@ -239,13 +243,19 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
         }
     }
 
-    /// Copies the subtile, of which each thread has written its part, to the result from element `at` on.
+    /// Copies the subtile, of which each thread has written its part, to a map's matrix from element `at` on.
     ///
     /// # Safety
     /// * All threads of the consumer call it, with the same arguments, when they have written `subtile`.
-    /// * The map of C describes memory that is valid for writes, and no other block has those elements.
+    /// * The map describes memory that is valid for writes, and no other block has those elements.
     #[inline(always)]
-    pub(super) unsafe fn copy_subtile(&self, place: Place<C>, subtile: u32, at: TileCoord) {
+    pub(super) unsafe fn copy_subtile(
+        &self,
+        map: *const TensorMap,
+        place: Place<C>,
+        subtile: u32,
+        at: TileCoord,
+    ) {
         let column = if self.output.format().has(OutputFlag::Halved) { at.column / 2 } else { at.column };
         let (row, column, batch) = (at.row as i32, column as i32, at.batch as i32);
         // SAFETY: the fence and the barrier order the writes before the copy.
@@ -253,7 +263,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
             fence::proxy_async_shared();
             place.sync();
             if place.thread == 0 {
-                tma::store_3d(self.maps.c, subtile, [column, row, batch]);
+                tma::store_3d(map, subtile, [column, row, batch]);
                 tma::commit_group();
             }
         }

@@ -86,7 +86,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     /// # Safety
     /// The barrier of that place is made, and a load of the subtile has been asked for or will be.
     #[inline(always)]
-    unsafe fn wait_source(&self, place: Place<C>, index: u32) {
+    pub(super) unsafe fn wait_source(&self, place: Place<C>, index: u32) {
         let full = place.source.subtile(index % SUBTILES);
         // SAFETY: it has been asked for, or will be.
         unsafe { mbarrier::wait_parity(full, index / SUBTILES % 2) }
@@ -98,7 +98,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     /// # Safety
     /// All threads of the consumer call it when they have waited for every subtile of the tile.
     #[inline(always)]
-    unsafe fn even_out(&self, place: Place<C>) {
+    pub(super) unsafe fn even_out(&self, place: Place<C>) {
         if place.thread != 0 {
             return;
         }
@@ -120,7 +120,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     /// All threads of the consumer call it, for subtiles in order, when they have read the subtile before and
     /// its copy to C is committed. The map of the source describes memory that is valid for reads.
     #[inline(always)]
-    unsafe fn load_source_behind(&self, place: Place<C>, tile: TileCoord, index: u32) {
+    pub(super) unsafe fn load_source_behind(&self, place: Place<C>, tile: TileCoord, index: u32) {
         if index == 0 || index - 1 + SUBTILES >= Self::TILE_SUBTILES || place.thread != 0 {
             return;
         }
@@ -161,6 +161,8 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
                 number = misc::opaque(number);
                 if by_tma {
                     self.end_chunk(tile, number, slots, &x);
+                } else if self.is_by_rows() {
+                    self.put_rows(tile, number, &x);
                 } else {
                     self.output.write::<<C::Operands as Operands>::Element16, N>(at, &x);
                 }
@@ -180,7 +182,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     const CHUNKS: u32 = C::STORED_N / C::CHUNK_COLUMNS;
 
     #[inline(always)]
-    fn step(&self, number: u32) -> Step<C> {
+    pub(super) fn step(&self, number: u32) -> Step<C> {
         // There are fewer chunks than 2^16. The assembler does not know, so what follows from the thread is
         // not computed ahead of the loop, and kept.
         let nothing = if C::CROWDED { misc::opaque(number) >> 16 } else { 0 };
@@ -250,7 +252,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
                 self.load_source_behind(place, tile, index);
             }
             if along + C::CHUNK_COLUMNS == C::STORE_COLUMNS {
-                self.copy_subtile(place, subtile, in_result::<C>(tile, group, column - along));
+                self.copy_subtile(self.maps.c, place, subtile, in_result::<C>(tile, group, column - along));
             }
         }
     }
@@ -258,13 +260,13 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
 
 /// A chunk of a tile, as a thread sees it.
 #[derive(Clone, Copy)]
-struct Step<C: Config> {
-    place: Place<C>,
+pub(super) struct Step<C: Config> {
+    pub place: Place<C>,
     /// Where the thread's pairs begin in the chunk.
     spot: Spot,
     /// Where the chunk begins in the tile.
-    group: u32,
-    column: u32,
+    pub group: u32,
+    pub column: u32,
     /// The same in its subtile.
     along: u32,
     /// Number of the subtile in the tile, and its address.

@@ -8,6 +8,7 @@ use cuda_std::{fastmath, misc, vector};
 
 use primitives::unroll;
 
+use super::column_store::{WIDE_PAIRS, each_wide_pair};
 use super::config::WARPGROUP;
 use super::epilogue::{Output, OutputFlag, OutputParams, OutputType};
 use super::operands::Element16;
@@ -127,6 +128,18 @@ pub trait Fusion: Copy {
     /// The elements that `at` counts are elements of the product, and this thread's alone. All threads of the
     /// warp are here.
     unsafe fn apply<const N: usize>(&mut self, at: FragmentCoord, x: &mut Pairs<N>);
+
+    /// Whether [`apply_by_column`](Fusion::apply_by_column) is there.
+    const BY_COLUMN: bool = false;
+
+    /// As [`apply`](Fusion::apply), for the pairs of a subtile, and for launches with
+    /// [`OutputFlag::ByColumn`] alone. `vector` is the shared address of the first pair's
+    /// [`Columns::vector`].
+    ///
+    /// # Safety
+    /// As for [`apply`](Fusion::apply).
+    #[inline(always)]
+    unsafe fn apply_by_column(&mut self, _vector: u32, _x: &mut Pairs<WIDE_PAIRS>) {}
 
     /// Called after the last elements of a consumer's part of a tile.
     ///
@@ -390,6 +403,12 @@ impl<const N: usize> Visitor<f32> for Apply<'_, N> {
     }
 }
 
+/// Applies a function to each element of a subtile.
+#[inline(always)]
+pub(super) fn map_wide(x: &mut Pairs<WIDE_PAIRS>, function: impl Fn(f32) -> f32 + Copy) {
+    each_wide_pair!(PAIR { x[PAIR] = x[PAIR].map(function); });
+}
+
 impl<H: Element16> Fusion for StandardFusion<'_, H> {
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     unsafe fn prepare(&mut self, columns: Columns, thread: u32) {
@@ -463,6 +482,34 @@ impl<H: Element16> Fusion for StandardFusion<'_, H> {
             if !scale_c.is_null() {
                 scale(x, vector::load(scale_c));
             }
+        }
+    }
+
+    const BY_COLUMN: bool = true;
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    unsafe fn apply_by_column(&mut self, vector: u32, x: &mut Pairs<WIDE_PAIRS>) {
+        let EpilogueParams { alpha, activation, .. } = *self.params;
+        let GroupInputs { bias, scale_a, scale_b } = self.inputs;
+        // SAFETY: the caller's contract, and what the pointers' owners say.
+        unsafe {
+            let alpha = alpha * factor(scale_a) * factor(scale_b);
+            let mut addends = [[0.0; 2]; WIDE_PAIRS / 2];
+            if !bias.is_null() {
+                unroll!(STEP_OF in 0..8, {
+                    addends[STEP_OF] = vector::load_shared_v2(vector + STEP_OF as u32 * STEP * WORD);
+                });
+            }
+            each_wide_pair!(PAIR {
+                let ([a, b], [c, d]) = (x[PAIR], addends[PAIR / 2]);
+                x[PAIR] = [fastmath::fma(alpha, a, c), fastmath::fma(alpha, b, d)];
+            });
+        }
+        match Activation::from_code(activation) {
+            Activation::Relu => map_wide(x, Fast::relu),
+            Activation::GeluTanh => map_wide(x, Fast::gelu_tanh),
+            Activation::Silu => map_wide(x, Fast::silu),
+            _ => {}
         }
     }
 

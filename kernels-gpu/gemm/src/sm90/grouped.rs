@@ -16,6 +16,7 @@
 use layout::grouped_tile;
 use primitives::cluster::cluster_of_grid;
 
+use super::column_store::WIDE_PAIRS;
 use super::config::{Config, EpiloguePlan, Of};
 use super::epilogue::{Output, store_with};
 use super::fusion::{Columns, FragmentCoord, Fusion, Pairs, StandardFusion};
@@ -115,6 +116,14 @@ impl<H: Element16> Fusion for GroupFusion<'_, H> {
     unsafe fn apply<const N: usize>(&mut self, at: FragmentCoord, x: &mut Pairs<N>) {
         // SAFETY: the caller's contract is the same.
         unsafe { self.fusion.apply(at, x) }
+    }
+
+    const BY_COLUMN: bool = true;
+
+    #[inline(always)]
+    unsafe fn apply_by_column(&mut self, vector: u32, x: &mut Pairs<WIDE_PAIRS>) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.fusion.apply_by_column(vector, x) }
     }
 
     #[inline(always)]

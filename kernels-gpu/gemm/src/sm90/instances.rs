@@ -101,6 +101,8 @@ pub struct Entry {
     pub store_columns: u32,
     /// Columns that go through a fusion at a time.
     pub chunk_columns: u32,
+    /// Whether rows of the result that begin anywhere leave over shared memory.
+    pub by_rows: bool,
     /// Blocks of a cluster below each other, beside each other, and with shares of k.
     pub cluster: [u32; 3],
     /// Stages of the pipeline.
@@ -130,6 +132,7 @@ impl Entry {
             block: [C::BLOCK_M, C::BLOCK_N, <C::Operands as Operands>::BLOCK_K],
             store_columns: C::STORE_COLUMNS,
             chunk_columns: C::CHUNK_COLUMNS,
+            by_rows: C::BY_ROWS,
             cluster: [C::CLUSTER_M, C::CLUSTER_N, C::CLUSTER_K],
             stages: C::STAGES,
             consumers: C::CONSUMERS,

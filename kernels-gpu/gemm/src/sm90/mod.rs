@@ -76,6 +76,8 @@
 //! | [`epilogue`] | from the accumulators to memory, for the product itself |
 //! | [`scatter`] | from the accumulators to rows that lie anywhere |
 //! | [`fusion`], `fused_store`, [`subtile`] | the same through a function of the elements |
+//! | `column_store` | whole tiles, where the function asks for the column alone |
+//! | `row_store` | rows of the result that begin anywhere |
 //! | [`operands`], [`output`] | types, storage orders, accumulators; where the result goes |
 //! | [`barriers`] | those beside the stages': whose turn it is to multiply |
 //! | [`cluster_split_k`], [`split_k`] | k in shares of a cluster's blocks, and in parts that go through memory |
@@ -86,6 +88,7 @@ pub mod barriers;
 #[cfg(feature = "kernels")]
 pub mod block_scaled;
 pub mod cluster_split_k;
+mod column_store;
 pub mod config;
 pub mod epilogue;
 mod fused_store;
@@ -97,6 +100,7 @@ pub mod instances;
 pub mod mainloop;
 pub mod operands;
 pub mod output;
+mod row_store;
 pub mod scatter;
 #[cfg(feature = "kernels")]
 pub mod skinny;

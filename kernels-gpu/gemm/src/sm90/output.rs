@@ -39,6 +39,12 @@ pub enum OutputFlag {
     /// The result is the product itself: the family's own fusion has nothing to do. (Its code is long, and a
     /// block that stores one tile has yet to fetch it.)
     Identity = 1 << 8,
+    /// Rows of 16-bit elements or f32 that begin anywhere leave over shared memory: what lies between
+    /// boundaries of 16 bytes at once. Not with `ByTma`, nor `Halved`.
+    ByRows = 1 << 9,
+    /// By TMA, in the kernel's 16-bit type, and of the fusion nothing but factors, a bias and an activation
+    /// of one column.
+    ByColumn = 1 << 10,
 }
 
 /// The type of the result's elements and the way they are stored, in one word. Kernels read it where they

@@ -29,7 +29,7 @@ shared_plan! {
 /// Bytes of a 16-byte unit.
 const UNIT: u32 = layout::UNIT_BYTES;
 /// Columns of an accumulator's step: four registers.
-const STEP_COLUMNS: u32 = 8;
+pub(super) const STEP_COLUMNS: u32 = 8;
 /// Columns of an `stmatrix` of four registers: two steps.
 const WIDE: u32 = 2 * STEP_COLUMNS;
 
@@ -193,8 +193,7 @@ impl Lines {
                         let columns = PAIR as u32 * WIDE * GROUP_ROWS * 2;
                         matrix::stmatrix_x4_trans(to + self.line + columns + (self.unit ^ self.flip) * UNIT, registers);
                     } else {
-                        let unit = self.unit + PAIR as u32 * 2;
-                        matrix::stmatrix_x4(to + self.line + (unit ^ self.flip) * UNIT, registers);
+                        self.write_four(PAIR as u32, registers, to);
                     }
                 } else if 2 * PAIR < steps {
                     let registers = [pair(index), pair(index + 2)];
@@ -206,5 +205,27 @@ impl Lines {
                 }
             }
         });
+    }
+
+    /// Writes the lines' sixteen columns of this number, where lines are rows.
+    ///
+    /// # Safety
+    /// As for [`Lines::write`].
+    #[inline(always)]
+    pub(super) unsafe fn write_four(self, number: u32, registers: [u32; 4], to: u32) {
+        let unit = self.unit + number * 2;
+        // SAFETY: the caller's contract.
+        unsafe { matrix::stmatrix_x4(to + self.line + (unit ^ self.flip) * UNIT, registers) }
+    }
+
+    /// Reads what [`Lines::write_four`] writes.
+    ///
+    /// # Safety
+    /// As for [`Lines::write`], where no thread writes the subtile.
+    #[inline(always)]
+    pub(super) unsafe fn read_four(self, number: u32, from: u32) -> [u32; 4] {
+        let unit = self.unit + number * 2;
+        // SAFETY: the caller's contract.
+        unsafe { matrix::ldmatrix_x4(from + self.line + (unit ^ self.flip) * UNIT) }
     }
 }

@@ -1,6 +1,7 @@
 //! Which kernels of [`gemm::sm90`] can do a problem, and how long each should take.
 
 use cuda_std::wgmma::ElementType;
+use gemm::epilogue::Activation;
 use gemm::sm90::epilogue::OutputType;
 use gemm::sm90::instances::{Entry, Kind, TABLE};
 
@@ -8,8 +9,8 @@ use crate::device::Arch;
 use crate::ops::gemm::bands;
 use crate::ops::gemm::config::{Band, Candidate, Config, Kernel, Rejection, Repack};
 use crate::ops::gemm::matrix::ROW_ALIGNMENT;
-use crate::ops::gemm::problem::{Operand, Order, Precision, Problem};
-use crate::ops::gemm::repack::LINE_BYTES;
+use crate::ops::gemm::problem::{EpilogueDesc, Operand, Order, Precision, Problem};
+use crate::ops::gemm::repack::{self, LINE_BYTES};
 use crate::ops::gemm::select::{CandidateSink, DeviceCapabilities};
 use crate::tensor::DType;
 
@@ -104,7 +105,7 @@ fn offer(problem: &Problem, device: &DeviceCapabilities, with_bands: bool, sink:
         none = false;
         let mut last = None;
         for copy_straddling in [false, true] {
-            let copies = copies(entry, &view, copy_straddling);
+            let copies = copies(entry, &view, problem.k, copy_straddling);
             if last.replace(copies) == Some(copies) {
                 continue;
             }
@@ -241,6 +242,19 @@ pub(super) fn is_plain(problem: &Problem) -> bool {
     problem.epilogue.is_plain() && by_tma(problem) && problem.c.dtype.size() == 2
 }
 
+/// Is C copied, in 16 bits, and what the epilogue makes of an element depends on its column alone?
+pub(super) fn is_by_column(problem: &Problem) -> bool {
+    let Problem { c, epilogue, .. } = problem;
+    let EpilogueDesc { activation, source, residual, scaled_result, amax, .. } = epilogue;
+    let asks_for_more = *source || residual.is_some() || *scaled_result || *amax;
+    by_tma(problem) && c.dtype.size() == 2 && is_short(*activation) && !asks_for_more
+}
+
+/// Those of few instructions: kernels have them for many elements at a time.
+pub(crate) fn is_short(activation: Activation) -> bool {
+    matches!(activation, Activation::None | Activation::Relu | Activation::GeluTanh | Activation::Silu)
+}
+
 /// The matrix that TMA can load to where it stores C from: one that the epilogue adds, of C's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
@@ -283,10 +297,16 @@ fn takes(entry: &Entry, view: &View, problem: &Problem) -> bool {
 }
 
 /// The copies that a kernel needs of its operands.
-fn copies(entry: &Entry, view: &View, straddling_too: bool) -> [Repack; 2] {
+fn copies(entry: &Entry, view: &View, k: u32, straddling_too: bool) -> [Repack; 2] {
+    let of = |operand: &Operand, wanted, length: u32| {
+        // A copy of short rows straddles too.
+        let gains = !copy_straddles(length, operand.dtype.size());
+        copy(operand, wanted, straddling_too && gains)
+    };
+    let View { m, n, a, b } = view;
     [
-        copy(&view.a, if entry.trans_a { Order::Columns } else { Order::Rows }, straddling_too),
-        copy(&view.b, if entry.trans_b { Order::Rows } else { Order::Columns }, straddling_too),
+        if entry.trans_a { of(a, Order::Columns, *m) } else { of(a, Order::Rows, k) },
+        if entry.trans_b { of(b, Order::Rows, *n) } else { of(b, Order::Columns, k) },
     ]
 }
 
@@ -302,6 +322,11 @@ pub(crate) fn copy(operand: &Operand, wanted: Order, straddling_too: bool) -> Re
 /// Do boxes lie across cache lines?
 pub(super) fn straddles(operand: &Operand) -> bool {
     !(operand.leading * operand.dtype.size() as u64).is_multiple_of(LINE_BYTES as u64)
+}
+
+/// Do they in a copy of lines of so many elements?
+pub(super) fn copy_straddles(length: u32, element_bytes: usize) -> bool {
+    !(repack::pitch(length as usize, element_bytes) * element_bytes).is_multiple_of(LINE_BYTES)
 }
 
 fn candidate(

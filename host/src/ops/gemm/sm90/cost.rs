@@ -8,7 +8,7 @@
 
 use gemm::sm90::instances::Entry;
 
-use super::candidates::{View, clusters, resident, straddles};
+use super::candidates::{View, clusters, copy_straddles, resident, straddles};
 use super::maps::{K_BYTES, paired};
 use crate::ops::gemm::config::Repack;
 use crate::ops::gemm::problem::{Operand, Order, Problem};
@@ -24,6 +24,8 @@ const STORE_BYTES_PER_US: f64 = 26.6e3;
 /// Elements of C in at most 16 bits that a multiprocessor stores in a microsecond one at a time: 8337 x 6785
 /// x 159 and 17464 x 18099 x 400 on an H200.
 const STORED_ALONE_PER_US: f64 = 1.5e3;
+/// The same where all but the ends of rows leaves 16 bytes at once.
+const STORED_BY_ROWS_PER_US: f64 = 4.7e3;
 /// Bytes that the whole device reads from memory in a microsecond.
 const MEMORY_BYTES_PER_US: f64 = 4.65e6;
 /// Bytes of the L2 cache.
@@ -76,7 +78,7 @@ pub(super) fn estimate_us(
     };
     let followed = shown * (waves - 1.0);
     let again = if shares > 1 && waves > 1.0 { SHARED_AGAIN } else { 1.0 };
-    let tiles = again * steps * step_us(entry, view, [to_a, to_b]) + (1.0 + followed) * store;
+    let tiles = again * steps * step_us(entry, view, k, [to_a, to_b]) + (1.0 + followed) * store;
     let tiles = beside(tiles, waves * stored_alone_us(entry, view, problem));
     let memory = memory_bytes(entry, view, problem, waves, device) / MEMORY_BYTES_PER_US;
     start + copies + beside(tiles, memory)
@@ -88,15 +90,24 @@ pub(in crate::ops::gemm) fn beside(a: f64, b: f64) -> f64 {
 }
 
 /// A stage's multiplications and copies.
-fn step_us(entry: &Entry, view: &View, [to_a, to_b]: [Repack; 2]) -> f64 {
-    let lines = |operand: &Operand, to: Repack, rows: u32| {
-        let requests = if to == Repack::No && straddles(operand) { 2 } else { 1 };
-        f64::from(rows * K_BYTES * requests)
+fn step_us(entry: &Entry, view: &View, k: u32, [to_a, to_b]: [Repack; 2]) -> f64 {
+    // Rows of the box, of lines of so many elements.
+    let lines = |operand: &Operand, to: Repack, length: u32, rows: u32| {
+        let is_across = match to {
+            Repack::No => straddles(operand),
+            Repack::Rows | Repack::Columns | Repack::DenseRows => {
+                copy_straddles(length, operand.dtype.size())
+            }
+        };
+        f64::from(rows * K_BYTES * if is_across { 2 } else { 1 })
     };
     let [block_m, block_n, _] = entry.block;
     // Blocks of a cluster ask for a part each of what they share, but take in all of it.
     let [across_m, across_n, _] = entry.cluster;
-    let loads = lines(&view.a, to_a, block_m / across_n) + lines(&view.b, to_b, block_n / across_m);
+    let (length_a, length_b) =
+        (if entry.trans_a { view.m } else { k }, if entry.trans_b { view.n } else { k });
+    let loads = lines(&view.a, to_a, length_a, block_m / across_n)
+        + lines(&view.b, to_b, length_b, block_n / across_m);
     // In the multiplications of 16-bit types that take as long: the tensor cores take bytes.
     let flops = 2.0 * f64::from(block_m) * f64::from(block_n) * f64::from(K_BYTES / 2);
     let intake = f64::from((block_m + block_n) * K_BYTES);
@@ -118,7 +129,8 @@ fn stored_alone_us(entry: &Entry, view: &View, problem: &Problem) -> f64 {
         return 0.0;
     }
     let [block_m, block_n, _] = entry.block;
-    f64::from(block_m.min(view.m)) * f64::from(block_n.min(view.n)) / STORED_ALONE_PER_US
+    let rate = if entry.by_rows && c.dtype.size() == 2 { STORED_BY_ROWS_PER_US } else { STORED_ALONE_PER_US };
+    f64::from(block_m.min(view.m)) * f64::from(block_n.min(view.n)) / rate
 }
 
 /// Until a block has the sums of the other shares of k.
@@ -217,10 +229,16 @@ mod tests {
         }
     }
 
-    /// Of C with an odd number of columns, k contiguous in both operands; on an H200, microseconds.
+    /// Of C with an odd number of columns, k contiguous in both operands; on an H100, microseconds.
     #[test]
-    fn elements_stored_one_at_a_time_take_longer() {
-        let measured = [((8337, 6785, 159), 301.1), ((17_464, 18_099, 400), 1665.3), ((171, 2283, 496), 6.5)];
+    fn rows_that_begin_anywhere_take_longer() {
+        let measured = [
+            ((8337, 6785, 159), 110.2),
+            ((17_464, 18_099, 400), 762.0),
+            ((712, 5771, 1120), 28.2),
+            ((200, 31_713, 2480), 78.2),
+            ((4096, 50_257, 768), 580.0),
+        ];
         for (sides, us) in measured {
             let Candidate { estimate_us, .. } = chosen(sides, DType::BF16, DType::BF16);
             assert!((estimate_us / us).ln().abs() < 0.25, "{sides:?}: {estimate_us} us, measured {us}");

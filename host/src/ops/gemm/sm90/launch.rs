@@ -13,7 +13,9 @@ use crate::memory::tensor_map::TensorMap;
 use crate::stream::Stream;
 use crate::tensor::DType;
 
-use super::candidates::{Source, View, blocks, by_tma, clusters, is_plain, raster_group, resident, source};
+use super::candidates::{
+    Source, View, blocks, by_tma, clusters, is_by_column, is_plain, raster_group, resident, source,
+};
 use super::maps::{lines, operand_map, paired, result_maps};
 use super::split_k;
 use super::{Groups, Scales};
@@ -155,8 +157,18 @@ pub(crate) fn output(problem: &Problem, c: Matrix<'_>) -> OutputParams {
         .with(OutputFlag::Plain, is_plain(problem))
         .with(OutputFlag::SourceByTma, source(problem) != Source::Nothing)
         .with(OutputFlag::Halved, problem.epilogue.activation.columns() == 2)
-        .with(OutputFlag::Identity, problem.epilogue.is_plain());
+        .with(OutputFlag::Identity, problem.epilogue.is_plain())
+        .with(OutputFlag::ByRows, by_rows(problem, length))
+        .with(OutputFlag::ByColumn, is_by_column(problem));
     OutputParams { row: problem.c.leading, matrix: problem.c.batch_stride, format }
+}
+
+/// Do rows of so many elements leave between boundaries of 16 bytes? Where the copy engine stores none, and
+/// their pairs are no more than half of the bytes of a row that lie in one sector of the cache.
+fn by_rows(problem: &Problem, length: usize) -> bool {
+    let Problem { c, epilogue, .. } = problem;
+    let is_scattered = c.dtype.size() == 2 || c.dtype.size() == 4 && !paired(c, length);
+    is_scattered && !by_tma(problem) && epilogue.activation.columns() == 1
 }
 
 /// The kernel's word for the element type of C.

@@ -1,0 +1,139 @@
+//! The way of a tile through a fusion that asks for nothing but the element and its column: factors, a bias,
+//! an activation. A warp is alone on its part of a multiprocessor, so what an epilogue takes is the latency
+//! of its instructions; here they are few, and thirty-two elements of a thread at a time hide each other's.
+//!
+//! A jump picks the accumulators of a subtile. The rest is as for the plain product: `stmatrix`, and the copy
+//! engine stores.
+
+use cuda_std::tma::TensorMap;
+use primitives::unroll;
+
+use super::config::{Config, EpiloguePlan};
+use super::epilogue::{OutputFlag, Place, StoreEpilogue, in_result};
+use super::fusion::{Fusion, Pairs};
+use super::operands::{AccumulatorTile, Element16, Operands};
+use super::subtile::{Lines, STEP_COLUMNS, Spot};
+use super::tile_scheduler::TileCoord;
+
+/// Columns of a subtile, of two pairs of a thread in each step of eight.
+pub const WIDE_COLUMNS: u32 = 64;
+/// Pairs of a thread in a subtile.
+pub const WIDE_PAIRS: usize = (WIDE_COLUMNS / STEP_COLUMNS * 2) as usize;
+
+/// Repeats a block for each of the pairs of a subtile.
+macro_rules! each_wide_pair {
+    ($pair:ident $body:block) => {{ unroll!($pair in 0..16, $body); }};
+}
+pub(super) use each_wide_pair;
+
+impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, F> {
+    /// Does a whole tile go through the fusion in this file's way?
+    #[inline(always)]
+    pub(super) fn is_by_column(&self) -> bool {
+        C::BY_COLUMN && F::BY_COLUMN && self.output.format().has(OutputFlag::ByColumn)
+    }
+
+    /// Stores what the fusion makes of the product, subtile by subtile.
+    ///
+    /// # Safety
+    /// * All threads of the consumer call it, each with its sums of the tile.
+    /// * What the fusion points to is valid for the tile. The map of C describes memory that is valid for
+    ///   writes, and no other block has the tile.
+    #[inline(always)]
+    pub(super) unsafe fn store_by_column(&self, sums: &C::Stored, mut fusion: F, tile: TileCoord) {
+        let place = self.place();
+        let (lines, spot) = (Lines::new::<C>(place.thread), Spot::new::<C>(place.thread));
+        let mut index = 0;
+        while index < Self::TILE_SUBTILES {
+            let (group, column) = (index / Self::SUBTILES, index % Self::SUBTILES * WIDE_COLUMNS);
+            let mut x = subtile_of::<C>(sums, index);
+            let vector = place.shared.column_vector(column + spot.column);
+            // SAFETY: the whole warpgroup is here, with elements of the product.
+            unsafe {
+                fusion.apply_by_column(vector, &mut x);
+                let at = in_result::<C>(tile, group, column);
+                let store = Self::store_wide::<<C::Operands as Operands>::Element16>;
+                store(self, self.maps.c, place, lines, (index, at), &x);
+            }
+            index += 1;
+        }
+    }
+}
+
+impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, F> {
+    /// Stores a subtile, of this number among the tile's, to a map's matrix from element `at` on.
+    ///
+    /// # Safety
+    /// All threads of the consumer call it, for stores in order, each with its pairs. The map describes
+    /// memory that is valid for writes, and no other block has those elements.
+    #[inline(always)]
+    pub(super) unsafe fn store_wide<H: Element16>(
+        &self,
+        map: *const TensorMap,
+        place: Place<C>,
+        lines: Lines,
+        (number, at): (u32, TileCoord),
+        x: &Pairs<WIDE_PAIRS>,
+    ) {
+        let to = Self::subtile(place, number);
+        // SAFETY: the caller's contract; what was in the subtile's place has left.
+        unsafe {
+            self.begin_subtile(place, number);
+            lines.write_pairs::<H>(x, to);
+            self.copy_subtile(map, place, to, at);
+        }
+    }
+}
+
+/// The accumulators of the tile's subtile of this number.
+#[inline(always)]
+pub(super) fn subtile_of<C: Config>(tile: &C::Stored, number: u32) -> Pairs<WIDE_PAIRS> {
+    let subtiles = (C::STORED_N / WIDE_COLUMNS) as usize;
+    let mut x = [[0.0; 2]; WIDE_PAIRS];
+    unroll!(GROUP in 0..2, { if GROUP < C::Stored::GROUPS {
+        unroll!(INDEX in 0..4, {
+            if INDEX < subtiles && number == (GROUP * subtiles + INDEX) as u32 {
+                each_wide_pair!(PAIR {
+                    let first = 2 * (WIDE_PAIRS * INDEX + PAIR);
+                    x[PAIR] = [tile.get(GROUP, first), tile.get(GROUP, first + 1)];
+                });
+                return x;
+            }
+        });
+    } });
+    x
+}
+
+impl Lines {
+    /// Writes the warp's lines of a subtile of rows of [`WIDE_COLUMNS`].
+    ///
+    /// # Safety
+    /// As for [`Lines::write`].
+    #[inline(always)]
+    pub(super) unsafe fn write_pairs<H: Element16>(self, x: &Pairs<WIDE_PAIRS>, to: u32) {
+        unroll!(PART in 0..4, {
+            let bits = [0, 1, 2, 3].map(|index| {
+                let [low, high] = x[4 * PART + index];
+                H::pack(low, high)
+            });
+            // SAFETY: the caller's contract; lines of the subtile.
+            unsafe { self.write_four(PART as u32, bits, to) }
+        });
+    }
+
+    /// Reads the pairs that [`Lines::write_pairs`] writes.
+    ///
+    /// # Safety
+    /// The whole warp calls it. `from` is the shared address of a subtile, aligned to its swizzle, that no
+    /// thread writes.
+    #[inline(always)]
+    pub(super) unsafe fn read_pairs<H: Element16>(self, from: u32) -> Pairs<WIDE_PAIRS> {
+        let mut x = [[0.0; 2]; WIDE_PAIRS];
+        unroll!(PART in 0..4, {
+            // SAFETY: the caller's contract; lines of the subtile.
+            let bits = unsafe { self.read_four(PART as u32, from) };
+            unroll!(INDEX in 0..4, { x[4 * PART + INDEX] = H::unpack(bits[INDEX]); });
+        });
+        x
+    }
+}
