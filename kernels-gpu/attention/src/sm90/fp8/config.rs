@@ -4,7 +4,7 @@ use core::marker::PhantomData;
 
 use cuda_std::wgmma::Accumulator;
 use primitives::cluster::{ClusterCoord, ClusterShape};
-use primitives::pipeline::{Depth, Pipeline};
+use primitives::pipeline::{Depth, Pipeline, PipelineState};
 use primitives::shared_plan::{Mbarrier, SharedPlan};
 use primitives::tma::LINE_BYTES;
 use primitives::{shared_bytes, shared_plan};
@@ -45,8 +45,8 @@ pub trait Config: Copy + 'static {
     const STAGES: u32;
     /// Whether consumers take turns at issuing products.
     const TURNS: bool;
-    /// Whether each block's products are summed apart.
-    const IN_PARTS: bool;
+    /// Whether a consumer multiplies a block's scores beside the values of the one before.
+    const OVERLAPS: bool;
 
     /// Largest head size.
     const HEAD: u32 = Self::Result::N;
@@ -59,6 +59,7 @@ pub trait Config: Copy + 'static {
     const CHECKED: () = {
         assert!(Self::SHARED <= SHARED_BYTES, "shared memory of a block");
         assert!(Self::HEAD.is_multiple_of(BOX_COLUMNS) && Self::HEAD <= 256, "whole boxes, one product wide");
+        assert!(!Self::OVERLAPS || Self::HEAD == BOX_COLUMNS, "one part of the results is under way");
     };
 }
 
@@ -128,6 +129,17 @@ impl<C: Config> ClusterShape for Of<C> {
     const M: u32 = 1;
     const N: u32 = 1;
     const K: u32 = 1;
+}
+
+/// A place in a pipeline of the kernel's depth.
+pub type State<C> = PipelineState<Of<C>>;
+
+/// One stage back: values are a block behind keys, so one state tells of both.
+#[inline(always)]
+pub fn previous<C: Config>(state: State<C>) -> State<C> {
+    let mut state = state.skip(C::STAGES - 1);
+    state.phase ^= 1;
+    state
 }
 
 /// The place of a block in its cluster: there is no other.

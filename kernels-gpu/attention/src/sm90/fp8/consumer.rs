@@ -6,13 +6,15 @@ use cuda_std::wgmma::{self, E4M3};
 use cuda_std::{mbarrier, misc, vector};
 use layout::wgmma::{K_BYTES, Swizzle, advance, descriptor};
 use primitives::named_barriers;
-use primitives::pipeline::PipelineState;
+use primitives::tma::LINE_BYTES;
 use primitives::unroll;
 
-use super::config::{Alone, BLOCK_N, CONSUMERS, Config, KEY_BOX, Of, Plan, QUERY_BOX, Scores};
+use super::config::{Alone, BLOCK_N, CONSUMERS, Config, KEY_BOX, Plan, QUERY_BOX, Scores, State, previous};
 use super::forward::Arguments;
 use super::scales::TileHeads;
 use super::softmax::{Rows, WEIGHT_UNIT};
+use crate::block_lists::Listed;
+use crate::problem::Band;
 use crate::score::Identity;
 use crate::sm90::config::WARPGROUP;
 use crate::sm90::fragments::{Boxes, Fragment, multiply, scale_rows, steps, zero};
@@ -33,6 +35,13 @@ named_barriers! {
 
 /// Products of k of one instruction in a block of keys.
 const STEPS: usize = (BLOCK_N / K_BYTES) as usize;
+
+/// Columns whose products are summed apart from those of other blocks.
+const PART_COLUMNS: u32 = 128;
+/// Bytes of their turned values.
+const PART_BYTES: u32 = PART_COLUMNS * LINE_BYTES;
+/// A thread's part of them.
+type Part = [f32; PART_COLUMNS as usize / 2];
 
 /// The weights of a block, rounded: registers of a left operand.
 #[derive(Clone, Copy)]
@@ -75,28 +84,40 @@ pub(super) struct Consumer<'a, C: Config> {
 }
 
 /// Where a consumer is in the pipelines.
-struct Progress<C> {
-    keys: PipelineState<Of<C>>,
-    values: PipelineState<Of<C>>,
+struct Progress<C: Config> {
+    /// Of keys; values are a block behind.
+    keys: State<C>,
     /// Parity of the number of tiles with keys so far.
     parity: u32,
 }
 
-/// The unit of sums so far: the scale of the last block of values.
-#[derive(Clone, Copy)]
-struct Unit(f32);
+/// The scales of sums of a tile.
+struct Sums {
+    heads: TileHeads,
+    /// The factor of scores, but for that of the keys.
+    queries: f32,
+    /// The scale of the last block of values: the unit of the sums.
+    unit: f32,
+}
 
-impl Unit {
-    /// Goes on to a block's unit, and returns the factor of what is in the old one. A block of zeros, whose
-    /// scale may be 0, has any.
+impl Sums {
+    /// Goes on to a block: the factor of its scores, and that of sums in front of it, which are in an older
+    /// unit. A block of zeros, whose scale may be 0, has any unit.
+    ///
+    /// # Safety
+    /// As for [`TileHeads::queries`].
     #[inline(always)]
-    fn change(&mut self, scale: f32) -> f32 {
+    unsafe fn next(&mut self, arguments: Arguments<'_>, block: u32) -> (f32, f32) {
+        // SAFETY: the caller's word.
+        let (factor, scale) = unsafe {
+            (self.heads.factor(arguments, self.queries, block), self.heads.values(arguments, block))
+        };
         if scale == 0.0 {
-            return 1.0;
+            return (factor, 1.0);
         }
-        let factor = self.0 / scale;
-        self.0 = scale;
-        factor
+        let change = self.unit / scale;
+        self.unit = scale;
+        (factor, change)
     }
 }
 
@@ -108,7 +129,7 @@ impl<'a, C: Config> Consumer<'a, C> {
     #[inline(always)]
     pub unsafe fn run(self) {
         let mut tiles = Followed::first(self.shared.board());
-        let mut at = Progress { keys: PipelineState::START, values: PipelineState::START, parity: 0 };
+        let mut at = Progress { keys: State::<C>::START, parity: 0 };
         // SAFETY: the caller's contract. The first turn is the first consumer's; the last one is taken back.
         unsafe {
             if C::TURNS && self.consumer + 1 == CONSUMERS {
@@ -138,114 +159,178 @@ impl<'a, C: Config> Consumer<'a, C> {
     /// The whole warpgroup is here, and the producer brings the tile.
     #[inline(always)]
     unsafe fn tile(self, ticket: Ticket, heads: TileHeads, at: &mut Progress<C>) {
-        let Self { arguments, shared, consumer, thread } = self;
-        let queries = shared.queries(consumer);
         let mut rows = Rows::NONE;
-        let mut scores: Scores = zero();
         let mut result: C::Result = zero();
+        // SAFETY: the caller's contract.
+        unsafe {
+            let queries = heads.queries(self.arguments, ticket.place().0.first_row);
+            let mut sums = Sums { heads, queries, unit: heads.values(self.arguments, ticket.get::<Identity>(0).block) };
+            mbarrier::wait_parity(self.shared.queries_full(self.consumer), at.parity);
+            if C::OVERLAPS {
+                self.overlapped(ticket, &mut sums, at, &mut rows, &mut result);
+            } else {
+                self.in_turn(ticket, &mut sums, at, &mut rows, &mut result);
+            }
+            let work = ticket.work::<Identity>();
+            let (factors, logarithms) = rows.finish(sink_of(self.arguments.base.sinks, work.tile.head));
+            self.beside().logarithms(work, logarithms);
+            scale_rows(&mut result, factors.map(|factor| factor * WEIGHT_UNIT * sums.unit));
+            self.store(work, &result);
+        }
+        at.parity ^= 1;
+    }
+
+    /// Sums of all blocks: the scores of a block are multiplied beside the values of the one before, and both
+    /// while the softmax is computed.
+    ///
+    /// # Safety
+    /// As for [`tile`](Self::tile); the queries have come.
+    #[inline(always)]
+    unsafe fn overlapped(
+        self,
+        ticket: Ticket,
+        sums: &mut Sums,
+        at: &mut Progress<C>,
+        rows: &mut Rows,
+        result: &mut C::Result,
+    ) {
+        let Self { arguments, shared, consumer, .. } = self;
+        let queries = shared.queries(consumer);
+        let mut scores: Scores = zero();
         let mut weights = Weights::zero();
         let mut index = 0;
         // SAFETY: the caller's contract. Stages are read between their wait and their release; registers of
         // products under way are left alone until the wait for them.
         unsafe {
-            let query_scale = heads.queries(arguments, ticket.place().0.first_row);
-            let mut listed = ticket.get::<Identity>(index);
-            let mut unit = Unit(heads.values(arguments, listed.block));
-            mbarrier::wait_parity(shared.queries_full(consumer), at.parity);
+            let block = ticket.get::<Identity>(index);
             shared.key_pipeline().consumer_wait(at.keys);
             wgmma::fence_registers(&mut scores);
             wgmma::fence();
             self.multiply_scores(&mut scores, queries, at.keys.stage);
             wgmma::commit_group();
-            let factor = heads.factor(arguments, query_scale, listed.block);
+            let (factor, _) = sums.next(arguments, block.block);
             wgmma::wait_group::<0>();
             wgmma::fence_registers(&mut scores);
             self.release_keys(at);
-            if listed.is_partial {
-                self.hide(&mut scores, ticket, listed.block);
-            }
-            // Of sums in front of the block whose products are under way.
+            self.hide(&mut scores, ticket, block);
+            // Of the sums of all blocks before the one whose products are under way.
             let mut earlier = rows.push(&mut scores, factor);
             weights.set(&scores);
             while index + 1 < ticket.count() {
-                let is_first = index == 0;
                 index += 1;
-                listed = ticket.get::<Identity>(index);
+                let block = ticket.get::<Identity>(index);
                 shared.key_pipeline().consumer_wait(at.keys);
                 if C::TURNS {
                     Barrier::Turn(consumer).sync();
                 }
-                let mut part: C::Result = zero();
+                let mut part: Part = zero();
                 wgmma::fence_registers(&mut scores);
-                wgmma::fence_registers(&mut result);
                 weights.fence();
                 wgmma::fence();
                 // Else the loop would keep a descriptor for each product.
                 let queries = misc::opaque(queries);
                 self.multiply_scores(&mut scores, queries, at.keys.stage);
                 wgmma::commit_group();
-                mbarrier::wait_parity(shared.turned_full(at.values.stage), at.values.phase);
+                let values = previous(at.keys);
+                mbarrier::wait_parity(shared.turned_full(values.stage), values.phase);
                 // Again behind a loop: the assembler would add one of its own.
                 wgmma::fence();
-                if C::IN_PARTS {
-                    self.multiply_values(&mut part, &weights, at.values.stage, false);
-                } else {
-                    self.multiply_values(&mut result, &weights, at.values.stage, !is_first);
-                }
+                self.multiply_values(&mut part, &weights, values.stage, 0);
                 wgmma::commit_group();
                 if C::TURNS {
                     Barrier::Turn((consumer + 1) % CONSUMERS).arrive();
                 }
-                let factor = heads.factor(arguments, query_scale, listed.block);
-                let change = unit.change(heads.values(arguments, listed.block));
+                let (factor, change) = sums.next(arguments, block.block);
                 wgmma::wait_group::<1>();
                 wgmma::fence_registers(&mut scores);
                 self.release_keys(at);
-                if listed.is_partial {
-                    self.hide(&mut scores, ticket, listed.block);
-                }
+                self.hide(&mut scores, ticket, block);
                 let factors = rows.push(&mut scores, factor).map(|factor| factor * change);
                 wgmma::wait_group::<0>();
-                if C::IN_PARTS {
-                    wgmma::fence_registers(&mut part);
-                    add(&mut result, earlier, &part);
-                    earlier = factors;
-                } else {
-                    wgmma::fence_registers(&mut result);
-                    scale_rows(&mut result, factors);
-                }
-                self.release_values(at);
+                wgmma::fence_registers(&mut part);
+                add(result, earlier, &part, 0);
+                earlier = factors;
+                self.release_values(previous(previous(at.keys)));
                 weights.set(&scores);
             }
-            if thread == 0 {
-                mbarrier::arrive(shared.queries_empty(consumer));
-            }
-            mbarrier::wait_parity(shared.turned_full(at.values.stage), at.values.phase);
-            let mut part: C::Result = zero();
-            wgmma::fence_registers(&mut result);
+            self.release_queries();
+            let values = previous(at.keys);
+            mbarrier::wait_parity(shared.turned_full(values.stage), values.phase);
+            let mut part: Part = zero();
             weights.fence();
             wgmma::fence();
-            if C::IN_PARTS {
-                self.multiply_values(&mut part, &weights, at.values.stage, false);
-            } else {
-                self.multiply_values(&mut result, &weights, at.values.stage, index != 0);
-            }
+            self.multiply_values(&mut part, &weights, values.stage, 0);
             wgmma::commit_group();
-            let work = ticket.work::<Identity>();
-            let (factors, logarithms) = rows.finish(sink_of(self.arguments.base.sinks, work.tile.head));
-            self.beside().logarithms(work, logarithms);
             wgmma::wait_group::<0>();
-            if C::IN_PARTS {
-                wgmma::fence_registers(&mut part);
-                add(&mut result, earlier, &part);
-            } else {
-                wgmma::fence_registers(&mut result);
-            }
-            self.release_values(at);
-            scale_rows(&mut result, factors.map(|factor| factor * WEIGHT_UNIT * unit.0));
-            self.store(work, &result);
+            wgmma::fence_registers(&mut part);
+            add(result, earlier, &part, 0);
+            self.release_values(values);
         }
-        at.parity ^= 1;
+    }
+
+    /// Sums of all blocks, one after the other: a part of the results takes the registers of the scores. What
+    /// overlaps is the other consumer's.
+    ///
+    /// # Safety
+    /// As for [`overlapped`](Self::overlapped).
+    #[inline(always)]
+    unsafe fn in_turn(
+        self,
+        ticket: Ticket,
+        sums: &mut Sums,
+        at: &mut Progress<C>,
+        rows: &mut Rows,
+        result: &mut C::Result,
+    ) {
+        let Self { arguments, shared, consumer, .. } = self;
+        let queries = shared.queries(consumer);
+        let mut index = 0;
+        // SAFETY: as there.
+        unsafe {
+            while index < ticket.count() {
+                let block = ticket.get::<Identity>(index);
+                index += 1;
+                let mut scores: Scores = zero();
+                shared.key_pipeline().consumer_wait(at.keys);
+                if C::TURNS {
+                    Barrier::Turn(consumer).sync();
+                }
+                wgmma::fence_registers(&mut scores);
+                wgmma::fence();
+                let queries = misc::opaque(queries);
+                self.multiply_scores(&mut scores, queries, at.keys.stage);
+                wgmma::commit_group();
+                let (factor, change) = sums.next(arguments, block.block);
+                wgmma::wait_group::<0>();
+                wgmma::fence_registers(&mut scores);
+                if C::TURNS {
+                    Barrier::Turn((consumer + 1) % CONSUMERS).arrive();
+                }
+                self.release_keys(at);
+                if index == ticket.count() {
+                    self.release_queries();
+                }
+                self.hide(&mut scores, ticket, block);
+                let factors = rows.push(&mut scores, factor).map(|factor| factor * change);
+                let mut weights = Weights::zero();
+                weights.set(&scores);
+                let values = previous(at.keys);
+                mbarrier::wait_parity(shared.turned_full(values.stage), values.phase);
+                unroll!(PART in 0..2, {
+                    if PART < parts::<C>() {
+                        let mut part: Part = zero();
+                        weights.fence();
+                        wgmma::fence();
+                        self.multiply_values(&mut part, &weights, values.stage, PART);
+                        wgmma::commit_group();
+                        wgmma::wait_group::<0>();
+                        wgmma::fence_registers(&mut part);
+                        add(result, factors, &part, PART);
+                    }
+                });
+                self.release_values(values);
+            }
+        }
     }
 
     /// Starts `S = Q K^T`.
@@ -260,23 +345,22 @@ impl<'a, C: Config> Consumer<'a, C> {
         unsafe { multiply::<E4M3, _>(scores, queries, keys, C::HEAD) }
     }
 
-    /// Starts `O += P V`, or `O = P V` without `accumulate`.
+    /// Starts `O = P V`, of 128 columns.
     ///
     /// # Safety
     /// As for [`wgmma::mma_ra`]; the stage is full.
     #[inline(always)]
-    unsafe fn multiply_values(self, result: &mut C::Result, weights: &Weights, stage: u32, accumulate: bool) {
-        let first = self.shared.turned(stage);
+    unsafe fn multiply_values(self, part: &mut Part, weights: &Weights, stage: u32, number: usize) {
+        let first = self.shared.turned(stage) + number as u32 * PART_BYTES;
         let start = advance(descriptor(0, 0, Swizzle::B128.period(), Swizzle::B128), first);
         unroll!(STEP in 0..4, {
             let values = advance(start, STEP as u32 * K_BYTES);
             // SAFETY: the caller's contract.
             unsafe {
-                if C::IN_PARTS && STEP == 0 {
-                    wgmma::mma_ra_overwrite::<E4M3, E4M3, _, 0>(result, &weights.0[STEP], values);
+                if STEP == 0 {
+                    wgmma::mma_ra_overwrite::<E4M3, E4M3, _, 0>(part, &weights.0[STEP], values);
                 } else {
-                    let accumulate = STEP != 0 || accumulate;
-                    wgmma::mma_ra::<E4M3, E4M3, _, 0>(result, &weights.0[STEP], values, accumulate);
+                    wgmma::mma_ra::<E4M3, E4M3, _, 0>(part, &weights.0[STEP], values, true);
                 }
             }
         });
@@ -300,12 +384,23 @@ impl<'a, C: Config> Consumer<'a, C> {
     /// # Safety
     /// As for [`release_keys`](Self::release_keys).
     #[inline(always)]
-    unsafe fn release_values(self, at: &mut Progress<C>) {
+    unsafe fn release_values(self, values: State<C>) {
         if self.thread == 0 {
             // SAFETY: the caller's contract.
-            unsafe { mbarrier::arrive(self.shared.turned_empty(at.values.stage)) }
+            unsafe { mbarrier::arrive(self.shared.turned_empty(values.stage)) }
         }
-        at.values = at.values.next();
+    }
+
+    /// Tells that the queries have been read.
+    ///
+    /// # Safety
+    /// The products that read them are over.
+    #[inline(always)]
+    unsafe fn release_queries(self) {
+        if self.thread == 0 {
+            // SAFETY: the caller's contract.
+            unsafe { mbarrier::arrive(self.shared.queries_empty(self.consumer)) }
+        }
     }
 
     /// Sets the scores of keys that a query does not see to minus infinity.
@@ -313,12 +408,18 @@ impl<'a, C: Config> Consumer<'a, C> {
     /// # Safety
     /// As for [`Ticket::place`].
     #[inline(always)]
-    unsafe fn hide(self, scores: &mut Scores, ticket: Ticket, block: u32) {
+    unsafe fn hide(self, scores: &mut Scores, ticket: Ticket, Listed { block, is_partial }: Listed) {
+        if !is_partial {
+            return;
+        }
         // Places are computed here, and not kept over blocks without a mask.
         let place = Self { thread: misc::opaque(self.thread), ..self };
         let column = block * BLOCK_N + place.thread % 4 * 2;
+        let band = self.arguments.base.params.band;
+        // Nor is what the band says, which the producer asks too.
+        let band = Band { top_left: misc::opaque(band.top_left), ..band };
         // SAFETY: the caller's contract.
-        unsafe { hide(scores, self.arguments.base.params.band, ticket, place.beside().row(), column) }
+        unsafe { hide(scores, band, ticket, place.beside().row(), column) }
     }
 
     /// What is stored beside the tile.
@@ -364,15 +465,19 @@ impl<'a, C: Config> Consumer<'a, C> {
     }
 }
 
-/// `sum = factor * sum + part`, by rows.
+/// `sum = factor * sum + part`, by rows; the part of this number.
 #[inline(always)]
-fn add<F: Fragment>(sum: &mut F, factors: [f32; 2], part: &F) {
-    let (sum, part) = (sum.as_mut(), part.as_ref());
-    unroll!(STEP in 0..32, {
-        if STEP < (F::N / 8) as usize {
-            unroll!(I in 0..4, {
-                sum[4 * STEP + I] = fma(sum[4 * STEP + I], factors[I / 2], part[4 * STEP + I]);
-            });
-        }
+fn add<F: Fragment>(sum: &mut F, factors: [f32; 2], part: &Part, number: usize) {
+    let sum = sum.as_mut();
+    unroll!(STEP in 0..16, {
+        unroll!(I in 0..4, {
+            let at = number * part.len() + 4 * STEP + I;
+            sum[at] = fma(sum[at], factors[I / 2], part[4 * STEP + I]);
+        });
     });
+}
+
+/// Parts of a thread's results.
+const fn parts<C: Config>() -> usize {
+    (C::HEAD / PART_COLUMNS) as usize
 }

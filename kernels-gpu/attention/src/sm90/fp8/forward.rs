@@ -2,17 +2,18 @@
 
 use cuda_std::tma::TensorMap;
 use cuda_std::warp::{FULL_MASK, warp_shuffle_idx};
-use cuda_std::{grid, mbarrier, registers, shared, thread, tma};
-use primitives::pipeline::{Pipeline, PipelineState};
+use cuda_std::{grid, mbarrier, misc, registers, shared, thread, tma};
+use primitives::pipeline::Pipeline;
 use primitives::shared_plan::SharedType;
 
 use super::config::{
-    BLOCK_M, BLOCK_N, BOX_COLUMNS, CONSUMERS, Config, KEY_BOX, Keys, Of, Plan, QUERY_BOX, Queries, TURNERS,
+    BLOCK_M, BLOCK_N, BOX_COLUMNS, CONSUMERS, Config, KEY_BOX, Keys, Of, Plan, QUERY_BOX, Queries, State, TURNERS,
+    previous,
 };
 use super::consumer::Consumer;
 use super::scales::{Scales, TileHeads};
 use super::turn::turn;
-use crate::problem::Tiles;
+use crate::problem::{AttentionParams, Tiles};
 use crate::score::Identity;
 use crate::sm90::config::{CONSUMER_ROWS, WARPGROUP};
 use crate::sm90::forward::{self, REGISTERS};
@@ -100,13 +101,17 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
     let forward::Arguments { maps, params, counter, .. } = arguments.base;
     let tiles = Tiles::new(params, BLOCK_M).count();
     let mut drawn = Drawn::first(shared.board(), counter, tiles);
-    let (mut keys, mut values) = (PipelineState::START, PipelineState::START);
+    let mut keys = State::<C>::START;
     let mut parity = 0;
     while let Some(number) = drawn.number() {
         // SAFETY: the caller's contract. A stage that was acquired is empty, and expects a block's bytes; a
         // consumer has left its queries when their barrier says so, and before the first tile.
         unsafe {
-            let work = arguments.base.work(number, [BLOCK_M, BLOCK_N]);
+            // What follows from the numbers of the problem is computed for each tile: it would hold registers.
+            let (queries, heads) = (misc::opaque(params.queries), misc::opaque(params.heads));
+            let params = AttentionParams { queries, heads, ..*params };
+            let base = forward::Arguments { params: &params, ..arguments.base };
+            let work = base.work(number, [BLOCK_M, BLOCK_N]);
             let Work { tile, sequence, blocks } = work;
             drawn.tell(Some(work), |slot| {
                 TileHeads { address: shared.heads(slot) }.write(arguments, tile);
@@ -118,25 +123,24 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
                     let row = (sequence.first_key + block * BLOCK_N) as i32;
                     load_boxes::<C>(map, to, KEY_BOX, full, [row, head, sequence.matrix as i32]);
                 };
-                let load_values = |state: PipelineState<Of<C>>, block: u32| {
+                let load_values = |keys: State<C>, block: u32| {
+                    let state = previous(keys);
                     load(maps.values, shared.value_pipeline(), state, shared.values(state.stage), block);
                 };
                 let (mut index, mut earlier) = (0, 0);
                 while index < blocks.count {
                     let block = blocks.get(index).block;
                     load(maps.keys, shared.key_pipeline(), keys, shared.keys(keys.stage), block);
-                    keys = keys.next();
                     if index == 0 {
                         load_queries::<C>(maps.queries, shared, work, parity);
                     } else {
-                        load_values(values, earlier);
-                        values = values.next();
+                        load_values(keys, earlier);
                     }
+                    keys = keys.next();
                     earlier = block;
                     index += 1;
                 }
-                load_values(values, earlier);
-                values = values.next();
+                load_values(keys, earlier);
                 parity ^= 1;
             }
             drawn.draw();

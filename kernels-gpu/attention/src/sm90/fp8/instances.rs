@@ -17,10 +17,10 @@ use {
     crate::sm90::forward::{self, Maps, Outputs},
 };
 
-/// Kernels: name, largest head size, stages, turns, sums in parts.
+/// Kernels: name, largest head size, stages, turns, overlapping products.
 macro_rules! kernels {
     ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: head $head:literal, $stages:literal stages, turns $turns:literal,
-        in parts $in_parts:literal;)*) => {
+        overlaps $overlaps:literal;)*) => {
         $(
             /// The configuration of the kernel of this name.
             #[derive(Clone, Copy)]
@@ -30,7 +30,7 @@ macro_rules! kernels {
                 type Result = [f32; $head / 2];
                 const STAGES: u32 = $stages;
                 const TURNS: bool = $turns;
-                const IN_PARTS: bool = $in_parts;
+                const OVERLAPS: bool = $overlaps;
             }
 
             #[doc = concat!("Attention in e4m3 for head sizes up to ", $head, "; see [`TABLE`] and the module.")]
@@ -97,6 +97,6 @@ macro_rules! kernels {
 }
 
 kernels! { $
-    #[kernel] fn attention_e4m3_128 as E4m3Head128: head 128, 3 stages, turns true, in parts true;
-    #[kernel] fn attention_e4m3_256 as E4m3Head256: head 256, 2 stages, turns true, in parts false;
+    #[kernel] fn attention_e4m3_128 as E4m3Head128: head 128, 3 stages, turns true, overlaps true;
+    #[kernel] fn attention_e4m3_256 as E4m3Head256: head 256, 2 stages, turns true, overlaps false;
 }

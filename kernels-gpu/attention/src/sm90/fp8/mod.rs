@@ -17,8 +17,9 @@
 //! * **Scales** are one a head, or one a block of [`SCALE_BLOCK`](config::SCALE_BLOCK) rows, and cost nothing an
 //!   element: those of queries and keys are part of the factor of the exponents, maxima being kept with it; those
 //!   of values are part of the factor by which sums are rescaled.
-//! * **Sums** of tensor cores keep about 14 bits of the larger term. With
-//!   [`IN_PARTS`](config::Config::IN_PARTS) each block's products are summed apart, and added in f32.
+//! * **Sums** of tensor cores keep about 14 bits of the larger term. Each block's products are summed apart, and
+//!   added in f32 by the multiply-add that rescales sums anyway. For that, rows of 256 are computed in two parts,
+//!   and without overlap inside a consumer: scores, softmax, values.
 
 pub mod config;
 mod consumer;

@@ -6,15 +6,14 @@
 //! four lanes as a piece of 16 bytes. Even columns become the first 8 lines of 16, odd ones the others: 8 lines
 //! of one `stmatrix` are 8 neighbours, whose pieces the swizzle puts in different banks.
 
-use cuda_std::misc::permute_bytes;
+use cuda_std::misc::{self, permute_bytes};
 use cuda_std::warp::{FULL_MASK, sync_warp};
 use cuda_std::{fence, matrix, mbarrier};
 use layout::UNIT_BYTES;
-use primitives::pipeline::PipelineState;
 use primitives::tma::LINE_BYTES;
 use primitives::unroll;
 
-use super::config::{BLOCK_N, Config, KEY_BOX, Of, Plan, TURNERS};
+use super::config::{BLOCK_N, Config, KEY_BOX, Plan, State, TURNERS};
 use crate::score::Identity;
 use crate::sm90::schedule::{Followed, Work};
 
@@ -34,7 +33,7 @@ const UNDER_WAY: usize = 2;
 pub(super) unsafe fn turn<C: Config>(shared: Plan<C>, thread: u32) {
     let mut tiles = Followed::first(shared.board());
     // Of values and of turned values: stages of both go round together.
-    let mut state = PipelineState::<Of<C>>::START;
+    let mut state = State::<C>::START;
     let turner = Turner { warp: thread / 32, lane: thread % 32 };
     // SAFETY: the caller's contract. A stage is read once its values have come, and written once the consumers
     // have left it; each warp tells when it is done with both.
@@ -82,22 +81,24 @@ impl Turner {
         let units = BLOCK_N / UNIT_KEYS * (C::HEAD / UNIT_COLUMNS);
         let mut unit = self.warp;
         while unit < units {
+            // Addresses are computed for each unit: they would hold registers.
+            let turner = Self { lane: misc::opaque(self.lane), ..self };
             let mut words = [[0; 4]; UNDER_WAY];
             unroll!(AT in 0..2, {
                 let unit = unit + AT as u32 * TURNERS;
                 if unit < units {
                     // SAFETY: the caller's contract.
-                    words[AT] = unsafe { self.load(from, unit) };
+                    words[AT] = unsafe { turner.load(from, unit) };
                 }
             });
             unroll!(AT in 0..2, {
                 let unit = unit + AT as u32 * TURNERS;
                 if unit < units {
                     if keys < BLOCK_N {
-                        self.clear(&mut words[AT], unit, keys);
+                        turner.clear(&mut words[AT], unit, keys);
                     }
                     // SAFETY: the caller's contract.
-                    unsafe { self.store(to, unit, words[AT]) }
+                    unsafe { turner.store(to, unit, words[AT]) }
                 }
             });
             unit += UNDER_WAY as u32 * TURNERS;
