@@ -78,8 +78,8 @@ pub fn opaque(x: u32) -> u32 {
     }
 }
 
-/// Four of the eight bytes of `low` (0 to 3) and `high` (4 to 7): byte `n` of the result is the one that nibble
-/// `n` of `selector` names. PTX `prmt.b32`.
+/// Four of the eight bytes of `low` (0 to 3) and `high` (4 to 7): byte `n` of the result is the one that
+/// nibble `n` of `selector` names. PTX `prmt.b32`.
 #[inline(always)]
 #[must_use]
 pub fn permute_bytes<const SELECTOR: u32>(low: u32, high: u32) -> u32 {

@@ -93,7 +93,7 @@ impl Operand {
         Operand { codes, scales, sides, strides }
     }
 
-    /// What rows `first..first + rows` of a matrix stand for, as those of sequence `sequence`:
+    /// The numbers that rows `first..first + rows` of a matrix stand for, as those of sequence `sequence`:
     /// `[rows, heads, size]`.
     fn exact(&self, matrix: usize, sequence: usize, [first, rows]: [usize; 2], sequences: usize) -> Vec<f64> {
         let [_, _, heads, size] = self.sides;
@@ -131,11 +131,8 @@ impl Setup {
         let of = |seed, rows, heads, per| {
             Operand::new(seed, [batch, rows, heads, size], gap, per, [count, longest(rows)])
         };
-        let operands = [
-            of(1, queries, heads, per[0]),
-            of(2, keys, kv_heads, per[1]),
-            of(3, keys, kv_heads, per[2]),
-        ];
+        let operands =
+            [of(1, queries, heads, per[0]), of(2, keys, kv_heads, per[1]), of(3, keys, kv_heads, per[2])];
         let codes = |at: usize| DeviceBuffer::from_slice(stream, &operands[at].codes);
         let scales = |at: usize| DeviceBuffer::from_slice(stream, &operands[at].scales);
         let first: Vec<i32> =
@@ -328,7 +325,7 @@ fn packed_sequences() -> Outcome {
     Case { per: [Per::Block; 3], size: 256, right: None, ..case }.check()
 }
 
-/// What is no number in a sequence stays there: neither keys nor values of another one spoil its sums.
+/// A sequence keeps its NaNs to itself: neither keys nor values of another one spoil its sums.
 #[test]
 fn nans_stay_in_their_sequence() -> Outcome {
     if !is_hopper()? {
@@ -388,7 +385,8 @@ fn wrong_calls_are_refused() -> Outcome {
     let (mut out, mut logarithms) = setup.fresh(&stream)?;
     let sides = setup.operands[0].sides;
     // Without scales.
-    let plain = Attention::new(setup.heads(0), setup.heads(1), setup.heads(2), HeadsMut::new(&mut out, sides));
+    let plain =
+        Attention::new(setup.heads(0), setup.heads(1), setup.heads(2), HeadsMut::new(&mut out, sides));
     refused(plain.run(&stream), "the queries", "quantized")?;
     // The result is bf16, and operands are of one type.
     let mut codes = DeviceBuffer::<E4M3>::zeroed(&stream, out.len())?;
@@ -404,14 +402,16 @@ fn wrong_calls_are_refused() -> Outcome {
         let other = DeviceBuffer::from_slice(&stream, &[1.0f32; 3])?;
         let mut scales = setup.scales();
         *[&mut scales.queries, &mut scales.keys, &mut scales.values][at] = (&other).into();
-        let call = Attention::new(setup.heads(0), setup.heads(1), setup.heads(2), HeadsMut::new(&mut out, sides));
+        let call =
+            Attention::new(setup.heads(0), setup.heads(1), setup.heads(2), HeadsMut::new(&mut out, sides));
         let error = call.quantized(scales).run(&stream).err().ok_or("accepted")?;
         let is_length = matches!(error, Error::Length { what: got, expected: 4, got: 3, .. } if got == what);
         assert!(is_length, "{error}");
     }
     // There are no gradients.
     let output = DeviceBuffer::<E4M3>::zeroed(&stream, codes.len())?;
-    let (mut k, mut v) = (DeviceBuffer::zeroed(&stream, codes.len())?, DeviceBuffer::zeroed(&stream, codes.len())?);
+    let (mut k, mut v) =
+        (DeviceBuffer::zeroed(&stream, codes.len())?, DeviceBuffer::zeroed(&stream, codes.len())?);
     let forward = Forward {
         queries: setup.heads(0),
         keys: setup.heads(1),

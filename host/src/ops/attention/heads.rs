@@ -131,8 +131,8 @@ impl Shape {
     }
 }
 
-/// Rows of heads on the device, shared: `[batch, rows, heads, head size]` of bf16, f16 or e4m3. The elements of a
-/// row lie side by side; rows begin at 16-byte boundaries, in any order.
+/// Rows of heads on the device, shared: `[batch, rows, heads, head size]` of bf16, f16 or e4m3. The elements
+/// of a row lie side by side; rows begin at 16-byte boundaries, in any order.
 #[derive(Debug, Clone, Copy)]
 pub struct Heads<'a> {
     pub(super) data: DeviceView<'a, u8>,

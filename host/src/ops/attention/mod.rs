@@ -46,7 +46,8 @@
 //!
 //! [`Attention::sinks`] adds a key without a value to each head, as models with attention sinks do.
 //!
-//! [`Attention::quantized`] is for operands in e4m3 with scales, at up to twice the rate, with a result in bf16.
+//! [`Attention::quantized`] is for operands in e4m3 with scales, at up to twice the rate, with a result in
+//! bf16.
 //!
 //! [`MultiHead`] is a layer: projections of tokens, attention on them, and a last product with a residual.
 //!

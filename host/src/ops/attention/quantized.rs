@@ -34,8 +34,8 @@ pub struct Scales<'a> {
 
 /// [`Attention`] of e4m3 operands; the result is bf16. Made by [`Attention::quantized`].
 ///
-/// Weights are rounded to e4m3 as well, 2^-4 relative, before they multiply V; sums of tensor cores keep about
-/// 14 bits. There is no backward pass, and no score function.
+/// Weights are rounded to e4m3 as well, 2^-4 relative, before they multiply V; sums of tensor cores keep
+/// about 14 bits. There is no backward pass, and no score function.
 ///
 /// ```no_run
 /// # use ironwarp::{DeviceBuffer, Stream};

@@ -12,7 +12,7 @@ use crate::problem::AttentionParams;
 use crate::softmax::sink_of;
 
 impl<'a, C: Config> Consumer<'a, C> {
-    /// What is stored beside the tile.
+    /// Stores what goes beside the tile.
     #[inline(always)]
     pub const fn beside(self) -> Beside<'a> {
         let Arguments { params, outputs, sinks, .. } = self.arguments;
@@ -96,7 +96,7 @@ impl<'a, C: Config> Consumer<'a, C> {
     }
 }
 
-/// What a thread of a consumer stores beside its tile's results.
+/// A thread of a consumer, as it stores beside its tile's results.
 #[derive(Clone, Copy)]
 pub(super) struct Beside<'a> {
     pub params: &'a AttentionParams,

@@ -164,7 +164,8 @@ impl<'a, C: Config> Consumer<'a, C> {
         // SAFETY: the caller's contract.
         unsafe {
             let queries = heads.queries(self.arguments, ticket.place().0.first_row);
-            let mut sums = Sums { heads, queries, unit: heads.values(self.arguments, ticket.get::<Identity>(0).block) };
+            let mut sums =
+                Sums { heads, queries, unit: heads.values(self.arguments, ticket.get::<Identity>(0).block) };
             mbarrier::wait_parity(self.shared.queries_full(self.consumer), at.parity);
             if C::OVERLAPS {
                 self.overlapped(ticket, &mut sums, at, &mut rows, &mut result);
@@ -422,7 +423,7 @@ impl<'a, C: Config> Consumer<'a, C> {
         unsafe { hide(scores, band, ticket, place.beside().row(), column) }
     }
 
-    /// What is stored beside the tile.
+    /// Stores what goes beside the tile.
     #[inline(always)]
     const fn beside(self) -> Beside<'a> {
         let base = self.arguments.base;

@@ -7,8 +7,8 @@ use primitives::pipeline::Pipeline;
 use primitives::shared_plan::SharedType;
 
 use super::config::{
-    BLOCK_M, BLOCK_N, BOX_COLUMNS, CONSUMERS, Config, KEY_BOX, Keys, Of, Plan, QUERY_BOX, Queries, State, TURNERS,
-    previous,
+    BLOCK_M, BLOCK_N, BOX_COLUMNS, CONSUMERS, Config, KEY_BOX, Keys, Of, Plan, QUERY_BOX, Queries, State,
+    TURNERS, previous,
 };
 use super::consumer::Consumer;
 use super::scales::{Scales, TileHeads};
@@ -107,7 +107,8 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
         // SAFETY: the caller's contract. A stage that was acquired is empty, and expects a block's bytes; a
         // consumer has left its queries when their barrier says so, and before the first tile.
         unsafe {
-            // What follows from the numbers of the problem is computed for each tile: it would hold registers.
+            // All that follows from the numbers of the problem is computed for each tile: it would hold
+            // registers.
             let (queries, heads) = (misc::opaque(params.queries), misc::opaque(params.heads));
             let params = AttentionParams { queries, heads, ..*params };
             let base = forward::Arguments { params: &params, ..arguments.base };

@@ -87,8 +87,8 @@ macro_rules! kernels {
             shared: $config::SHARED,
         }),*];
 
-        /// Calls the macro of this name with the names of all kernels of `attention::sm90::fp8::instances`, in
-        /// the order of its `TABLE`.
+        /// Calls the macro of this name with the names of all kernels of `attention::sm90::fp8::instances`,
+        /// in the order of its `TABLE`.
         #[macro_export]
         macro_rules! for_each_sm90_fp8_kernel {
             ($dollar callback:ident) => { $dollar callback! { $($name)* } };

@@ -42,8 +42,8 @@ impl Scale {
     }
 }
 
-/// The numbers of a tile's heads, of queries and of keys, among those of all sequences: in shared memory, as a
-/// [`Ticket`](crate::sm90::schedule::Ticket) is.
+/// The numbers of a tile's heads, of queries and of keys, among those of all sequences: in shared memory, as
+/// a [`Ticket`](crate::sm90::schedule::Ticket) is.
 #[derive(Clone, Copy)]
 pub(super) struct TileHeads {
     pub address: u32,

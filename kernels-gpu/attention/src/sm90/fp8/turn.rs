@@ -1,10 +1,10 @@
 //! Values are turned: from keys below each other, as the copy engine brings them, to keys side by side.
 //!
 //! A unit of work is 32 keys by 16 columns. `ldmatrix.trans` gives a lane the bytes of two columns, 2 g and
-//! 2 g + 1 with `g = lane / 4`, of keys 2 q and 2 q + 1 with `q = lane % 4`, of each 8 keys. Those of one column
-//! and 16 keys are a word of the lane, in the order of slots that [`super`] has; `stmatrix` writes the words of
-//! four lanes as a piece of 16 bytes. Even columns become the first 8 lines of 16, odd ones the others: 8 lines
-//! of one `stmatrix` are 8 neighbours, whose pieces the swizzle puts in different banks.
+//! 2 g + 1 with `g = lane / 4`, of keys 2 q and 2 q + 1 with `q = lane % 4`, of each 8 keys. Those of one
+//! column and 16 keys are a word of the lane, in the order of slots that [`super`] has; `stmatrix` writes the
+//! words of four lanes as a piece of 16 bytes. Even columns become the first 8 lines of 16, odd ones the
+//! others: 8 lines of one `stmatrix` are 8 neighbours, whose pieces the swizzle puts in different banks.
 
 use cuda_std::misc::{self, permute_bytes};
 use cuda_std::warp::{FULL_MASK, sync_warp};
@@ -35,8 +35,8 @@ pub(super) unsafe fn turn<C: Config>(shared: Plan<C>, thread: u32) {
     // Of values and of turned values: stages of both go round together.
     let mut state = State::<C>::START;
     let turner = Turner { warp: thread / 32, lane: thread % 32 };
-    // SAFETY: the caller's contract. A stage is read once its values have come, and written once the consumers
-    // have left it; each warp tells when it is done with both.
+    // SAFETY: the caller's contract. A stage is read once its values have come, and written once the
+    // consumers have left it; each warp tells when it is done with both.
     unsafe {
         while let Some(ticket) = tiles.follow() {
             let work = ticket.work::<Identity>();
@@ -71,8 +71,8 @@ struct Turner {
 }
 
 impl Turner {
-    /// Turns the warp's part of a block. Of keys from number `keys` on, zeros are written: they may be another
-    /// sequence's, and what is no number there would spoil sums although its weight is zero.
+    /// Turns the warp's part of a block. Of keys from number `keys` on, zeros are written: they may be
+    /// another sequence's, and what is no number there would spoil sums although its weight is zero.
     ///
     /// # Safety
     /// The whole warp is here; the stages are full, and empty.
@@ -120,7 +120,7 @@ impl Turner {
     unsafe fn load(self, from: u32, unit: u32) -> [u32; 4] {
         let [first_key, column] = Self::place(unit);
         let key = first_key + self.lane;
-        let piece = column % LINE_BYTES / UNIT_BYTES ^ key % 8;
+        let piece = (column % LINE_BYTES / UNIT_BYTES) ^ (key % 8);
         let address = from + column / LINE_BYTES * KEY_BOX + key * LINE_BYTES + piece * UNIT_BYTES;
         // SAFETY: the caller's contract; a piece of a line of a box.
         unsafe { matrix::ldmatrix_x4_trans(address) }
