@@ -43,8 +43,6 @@ pub trait Config: Copy + 'static {
     type Result: Fragment;
     /// Stages of keys, of values, and of turned values.
     const STAGES: u32;
-    /// Whether consumers take turns at issuing products.
-    const TURNS: bool;
     /// Whether a consumer multiplies a block's scores beside the values of the one before.
     const OVERLAPS: bool;
 

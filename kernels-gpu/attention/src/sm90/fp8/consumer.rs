@@ -5,33 +5,21 @@ use cuda_std::fastmath::fma;
 use cuda_std::wgmma::{self, E4M3};
 use cuda_std::{mbarrier, misc, vector};
 use layout::wgmma::{K_BYTES, Swizzle, advance, descriptor};
-use primitives::named_barriers;
 use primitives::tma::LINE_BYTES;
 use primitives::unroll;
 
-use super::config::{Alone, BLOCK_N, CONSUMERS, Config, KEY_BOX, Plan, QUERY_BOX, Scores, State, previous};
+use super::config::{Alone, BLOCK_N, Config, KEY_BOX, Plan, QUERY_BOX, Scores, State, previous};
 use super::forward::Arguments;
 use super::scales::TileHeads;
 use super::softmax::{Rows, WEIGHT_UNIT};
 use crate::block_lists::Listed;
 use crate::problem::Band;
 use crate::score::Identity;
-use crate::sm90::config::WARPGROUP;
 use crate::sm90::fragments::{Boxes, Fragment, multiply, scale_rows, steps, zero};
 use crate::sm90::results::Beside;
 use crate::sm90::schedule::{Followed, Ticket, Work};
 use crate::sm90::scores::hide;
 use crate::softmax::sink_of;
-
-const PAIR: u32 = CONSUMERS * WARPGROUP;
-
-named_barriers! {
-    /// The named barriers of a block.
-    pub enum Barrier {
-        /// Where a consumer waits for its turn to issue products.
-        Turn[2]: PAIR threads,
-    }
-}
 
 /// Products of k of one instruction in a block of keys.
 const STEPS: usize = (BLOCK_N / K_BYTES) as usize;
@@ -130,11 +118,8 @@ impl<'a, C: Config> Consumer<'a, C> {
     pub unsafe fn run(self) {
         let mut tiles = Followed::first(self.shared.board());
         let mut at = Progress { keys: State::<C>::START, parity: 0 };
-        // SAFETY: the caller's contract. The first turn is the first consumer's; the last one is taken back.
+        // SAFETY: the caller's contract.
         unsafe {
-            if C::TURNS && self.consumer + 1 == CONSUMERS {
-                Barrier::Turn(0).arrive();
-            }
             while let Some(ticket) = tiles.follow() {
                 let work = ticket.work::<Identity>();
                 if work.has_queries() {
@@ -146,9 +131,6 @@ impl<'a, C: Config> Consumer<'a, C> {
                     }
                 }
                 tiles.leave();
-            }
-            if C::TURNS && self.consumer == 0 {
-                Barrier::Turn(0).sync();
             }
         }
     }
@@ -221,9 +203,6 @@ impl<'a, C: Config> Consumer<'a, C> {
                 index += 1;
                 let block = ticket.get::<Identity>(index);
                 shared.key_pipeline().consumer_wait(at.keys);
-                if C::TURNS {
-                    Barrier::Turn(consumer).sync();
-                }
                 let mut part: Part = zero();
                 wgmma::fence_registers(&mut scores);
                 weights.fence();
@@ -238,9 +217,6 @@ impl<'a, C: Config> Consumer<'a, C> {
                 wgmma::fence();
                 self.multiply_values(&mut part, &weights, values.stage, 0);
                 wgmma::commit_group();
-                if C::TURNS {
-                    Barrier::Turn((consumer + 1) % CONSUMERS).arrive();
-                }
                 let (factor, change) = sums.next(arguments, block.block);
                 wgmma::wait_group::<1>();
                 wgmma::fence_registers(&mut scores);
@@ -293,9 +269,6 @@ impl<'a, C: Config> Consumer<'a, C> {
                 index += 1;
                 let mut scores: Scores = zero();
                 shared.key_pipeline().consumer_wait(at.keys);
-                if C::TURNS {
-                    Barrier::Turn(consumer).sync();
-                }
                 wgmma::fence_registers(&mut scores);
                 wgmma::fence();
                 let queries = misc::opaque(queries);
@@ -304,9 +277,6 @@ impl<'a, C: Config> Consumer<'a, C> {
                 let (factor, change) = sums.next(arguments, block.block);
                 wgmma::wait_group::<0>();
                 wgmma::fence_registers(&mut scores);
-                if C::TURNS {
-                    Barrier::Turn((consumer + 1) % CONSUMERS).arrive();
-                }
                 self.release_keys(at);
                 if index == ticket.count() {
                     self.release_queries();

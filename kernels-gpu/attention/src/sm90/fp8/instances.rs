@@ -17,10 +17,9 @@ use {
     crate::sm90::forward::{self, Maps, Outputs},
 };
 
-/// Kernels: name, largest head size, stages, turns, overlapping products.
+/// Kernels: name, largest head size, stages, overlapping products.
 macro_rules! kernels {
-    ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: head $head:literal, $stages:literal stages, turns $turns:literal,
-        overlaps $overlaps:literal;)*) => {
+    ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: head $head:literal, $stages:literal stages, overlaps $overlaps:literal;)*) => {
         $(
             /// The configuration of the kernel of this name.
             #[derive(Clone, Copy)]
@@ -29,7 +28,6 @@ macro_rules! kernels {
             impl Config for $config {
                 type Result = [f32; $head / 2];
                 const STAGES: u32 = $stages;
-                const TURNS: bool = $turns;
                 const OVERLAPS: bool = $overlaps;
             }
 
@@ -97,6 +95,6 @@ macro_rules! kernels {
 }
 
 kernels! { $
-    #[kernel] fn attention_e4m3_128 as E4m3Head128: head 128, 3 stages, turns true, overlaps true;
-    #[kernel] fn attention_e4m3_256 as E4m3Head256: head 256, 2 stages, turns true, overlaps false;
+    #[kernel] fn attention_e4m3_128 as E4m3Head128: head 128, 3 stages, overlaps true;
+    #[kernel] fn attention_e4m3_256 as E4m3Head256: head 256, 2 stages, overlaps false;
 }

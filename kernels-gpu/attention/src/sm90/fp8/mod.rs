@@ -13,6 +13,7 @@
 //!   `slot 4 q + r` of 16 is key `8 (r / 2) + 2 q + r % 2`.
 //! * **Columns of the results** lie in the order in which turned rows fall into different banks: a thread has
 //!   four neighbours of each row, which it stores itself, 32 bytes a row and instruction.
+//! * **No turns** between consumers: with them both kernels were slower (`benches/NOTES.md`).
 //! * **Weights** are scaled by 2^8, so that small ones are not lost: at most 256 of 448.
 //! * **Scales** are one a head, or one a block of [`SCALE_BLOCK`](config::SCALE_BLOCK) rows, and cost nothing
 //!   an element: those of queries and keys are part of the factor of the exponents, maxima being kept with

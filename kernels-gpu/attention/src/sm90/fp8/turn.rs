@@ -21,8 +21,7 @@ use crate::sm90::schedule::{Followed, Work};
 const UNIT_KEYS: u32 = 32;
 /// Columns of a unit.
 const UNIT_COLUMNS: u32 = UNIT_BYTES;
-/// Units that a warp has under way.
-const UNDER_WAY: usize = 2;
+const _: () = assert!(BLOCK_N == 4 * UNIT_KEYS, "four units below each other");
 
 /// Turns all blocks of values.
 ///
@@ -71,65 +70,58 @@ struct Turner {
 }
 
 impl Turner {
-    /// Turns the warp's part of a block. Of keys from number `keys` on, zeros are written: they may be
-    /// another sequence's, and what is no number there would spoil sums although its weight is zero.
+    /// Turns the warp's part of a block: 16 columns at a time. Of keys from number `keys` on, zeros are
+    /// written: they may be another sequence's, and a NaN there would spoil sums although its weight is zero.
     ///
     /// # Safety
     /// The whole warp is here; the stages are full, and empty.
     #[inline(always)]
     unsafe fn block<C: Config>(self, from: u32, to: u32, keys: u32) {
-        let units = BLOCK_N / UNIT_KEYS * (C::HEAD / UNIT_COLUMNS);
-        let mut unit = self.warp;
-        while unit < units {
-            // Addresses are computed for each unit: they would hold registers.
-            let turner = Self { lane: misc::opaque(self.lane), ..self };
-            let mut words = [[0; 4]; UNDER_WAY];
-            unroll!(AT in 0..2, {
-                let unit = unit + AT as u32 * TURNERS;
-                if unit < units {
-                    // SAFETY: the caller's contract.
-                    words[AT] = unsafe { turner.load(from, unit) };
-                }
-            });
-            unroll!(AT in 0..2, {
-                let unit = unit + AT as u32 * TURNERS;
-                if unit < units {
+        let mut column = self.warp * UNIT_COLUMNS;
+        while column < C::HEAD {
+            let (from, to) = (from + self.source(column), to + self.target(column));
+            unroll!(PAIR in 0..2, {
+                // Two units are under way: more would take more registers than there are.
+                let mut words = [[0; 4]; 2];
+                unroll!(I in 0..2, {
+                    let keys = (2 * PAIR + I) as u32 * UNIT_KEYS;
+                    // SAFETY: the caller's contract; a piece of a line of a box.
+                    words[I] = unsafe { matrix::ldmatrix_x4_trans(from + keys * LINE_BYTES) };
+                });
+                unroll!(I in 0..2, {
+                    let first = (2 * PAIR + I) as u32 * UNIT_KEYS;
                     if keys < BLOCK_N {
-                        turner.clear(&mut words[AT], unit, keys);
+                        self.clear(&mut words[I], first, keys);
                     }
-                    // SAFETY: the caller's contract.
-                    unsafe { turner.store(to, unit, words[AT]) }
-                }
+                    // Pieces of other keys of a line differ in other bits: lines begin at multiples of these.
+                    // SAFETY: the caller's contract; a piece of a line.
+                    unsafe { matrix::stmatrix_x4(to ^ first, by_columns(words[I])) }
+                });
             });
-            unit += UNDER_WAY as u32 * TURNERS;
+            column += TURNERS * UNIT_COLUMNS;
         }
     }
 
-    /// First key and first column of a unit: warps go through the columns of 32 keys.
+    /// Where the lane reads 16 columns of its key of the first unit, from the stage's begin on.
     #[inline(always)]
-    const fn place(unit: u32) -> [u32; 2] {
-        const KEY_UNITS: u32 = BLOCK_N / UNIT_KEYS;
-        [unit % KEY_UNITS * UNIT_KEYS, unit / KEY_UNITS * UNIT_COLUMNS]
+    const fn source(self, column: u32) -> u32 {
+        let piece = (column % LINE_BYTES / UNIT_BYTES) ^ (self.lane % 8);
+        column / LINE_BYTES * KEY_BOX + self.lane * LINE_BYTES + piece * UNIT_BYTES
     }
 
-    /// The bytes of two columns of keys `8 m + 2 q` and `8 m + 2 q + 1`, a word for each `m`.
-    ///
-    /// # Safety
-    /// As for [`block`](Self::block).
+    /// Where the lane writes keys of the first unit. Matrices: even columns, odd ones, then 16 keys on.
     #[inline(always)]
-    unsafe fn load(self, from: u32, unit: u32) -> [u32; 4] {
-        let [first_key, column] = Self::place(unit);
-        let key = first_key + self.lane;
-        let piece = (column % LINE_BYTES / UNIT_BYTES) ^ (key % 8);
-        let address = from + column / LINE_BYTES * KEY_BOX + key * LINE_BYTES + piece * UNIT_BYTES;
-        // SAFETY: the caller's contract; a piece of a line of a box.
-        unsafe { matrix::ldmatrix_x4_trans(address) }
+    const fn target(self, column: u32) -> u32 {
+        let (matrix, row) = (self.lane / 8, self.lane % 8);
+        let line = column + matrix % 2 * 8 + row;
+        line * LINE_BYTES + ((matrix / 2) ^ row) * UNIT_BYTES
     }
 
     /// Clears the bytes of keys from number `keys` of the block on.
     #[inline(always)]
-    fn clear(self, words: &mut [u32; 4], unit: u32, keys: u32) {
-        let first = Self::place(unit)[0] + self.lane % 4 * 2;
+    fn clear(self, words: &mut [u32; 4], first_key: u32, keys: u32) {
+        // Computed here, and not kept over blocks without such keys.
+        let first = first_key + misc::opaque(self.lane) % 4 * 2;
         unroll!(M in 0..4, {
             let key = first + 8 * M as u32;
             let low = if key < keys { 0xffff } else { 0 };
@@ -137,27 +129,17 @@ impl Turner {
             words[M] &= low | high;
         });
     }
+}
 
-    /// Writes the columns as lines.
-    ///
-    /// # Safety
-    /// As for [`block`](Self::block).
-    #[inline(always)]
-    unsafe fn store(self, to: u32, unit: u32, [a, b, c, d]: [u32; 4]) {
-        const EVEN: u32 = 0x6420;
-        const ODD: u32 = 0x7531;
-        let turned = [
-            permute_bytes::<EVEN>(a, b),
-            permute_bytes::<ODD>(a, b),
-            permute_bytes::<EVEN>(c, d),
-            permute_bytes::<ODD>(c, d),
-        ];
-        let [first_key, column] = Self::place(unit);
-        // Matrices: even columns, odd ones, then 16 keys on.
-        let (matrix, row) = (self.lane / 8, self.lane % 8);
-        let line = column + matrix % 2 * 8 + row;
-        let piece = (first_key / UNIT_BYTES + matrix / 2) ^ row;
-        // SAFETY: the caller's contract; a piece of a line.
-        unsafe { matrix::stmatrix_x4(to + line * LINE_BYTES + piece * UNIT_BYTES, turned) }
-    }
+/// From two columns of keys `8 m + 2 q` and `8 m + 2 q + 1`, a word for each `m`, to words of a column each.
+#[inline(always)]
+fn by_columns([a, b, c, d]: [u32; 4]) -> [u32; 4] {
+    const EVEN: u32 = 0x6420;
+    const ODD: u32 = 0x7531;
+    [
+        permute_bytes::<EVEN>(a, b),
+        permute_bytes::<ODD>(a, b),
+        permute_bytes::<EVEN>(c, d),
+        permute_bytes::<ODD>(c, d),
+    ]
 }
