@@ -1,4 +1,5 @@
-//! Attention forward and backward beside torch's back ends, cuDNN and FlashAttention 2, in bf16.
+//! Attention forward and backward beside torch's back ends, cuDNN and FlashAttention 2, in bf16; and
+//! forward in e4m3.
 //!
 //! 16384 tokens of 2048 elements, in sequences of 512 to 16384: the work of a layer grows with the length
 //! alone. Floating-point operations are those of the products that a causal mask leaves, 2 of them forward
@@ -12,19 +13,24 @@ use std::process::ExitCode;
 use half::bf16;
 use ironwarp::ops::attention::{
     Attention, Backward, BiasGradient, Forward, Gradients, Heads, HeadsMut, Mask, MultiHead, Options,
-    Projection, candidates,
+    Projection, Scales, candidates,
 };
 use ironwarp::ops::dropout::Generator;
 use ironwarp::{DeviceBuffer, Stream, Tensor};
 use ironwarp_benches::{Outcome, Session, Work};
+use num::E4M3;
+use reference::Exact;
 use reference::attention::{Band, Rows, Sides, attention as oracle};
 use serde_json::json;
+use testkit::tolerance::Row;
 use testkit::{Family, compare, input, tolerance};
 
 const TOKENS: usize = 16_384;
 const HIDDEN: usize = 2048;
 const LENGTHS: [usize; 6] = [512, 1024, 2048, 4096, 8192, 16_384];
 const SIZES: [usize; 3] = [64, 128, 256];
+/// Head sizes with kernels of their own in e4m3.
+const LEAST_E4M3: usize = 128;
 
 /// Longest sequences of which FlashAttention 2 is measured: it takes 1.5 times as long as cuDNN there, and
 /// more beyond.
@@ -54,6 +60,7 @@ fn main() -> ExitCode {
                     let (batch, heads) = if small { (1, 2) } else { (TOKENS / rows, HIDDEN / size) };
                     let of = Layer { batch, rows, heads, size, is_causal };
                     layer(session, of)?;
+                    quantized(session, of)?;
                     if small || rows == DROPOUT_ROWS {
                         dropout(session, of)?;
                     }
@@ -135,7 +142,7 @@ fn layer(session: &mut Session, layer: Layer) -> Outcome {
     let host = layer.operands();
     let mut set = layer.set(&stream, &host)?;
     forward(&stream, layer, &mut set)?;
-    check(layer, &host, &set.output.to_vec(&stream)?)?;
+    check(layer, &host, &set.output.to_vec(&stream)?, tolerance::ATTENTION_BF16)?;
     if is_wanted {
         let peers = layer.peers(["cudnn", "flash"]);
         session.measure_beside(&name, &shape, Work::Flops(2 * layer.flops()), &peers, |_| {
@@ -154,6 +161,34 @@ fn layer(session: &mut Session, layer: Layer) -> Outcome {
         })?;
     }
     Ok(())
+}
+
+/// Operands in e4m3, beside cuDNN in bf16.
+fn quantized(session: &mut Session, layer: Layer) -> Outcome {
+    let Layer { batch, rows, heads, size, is_causal } = layer;
+    let name = format!("attention_e4m3_{size}");
+    if size < LEAST_E4M3 || !session.wants(&name) {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let host: Vec<Vec<E4M3>> = (1..4).map(|seed| input(Family::Normal, seed, layer.len())).collect();
+    let upload = |at: usize| DeviceBuffer::from_slice(&stream, &host[at]);
+    let (q, k, v) = (upload(0)?, upload(1)?, upload(2)?);
+    let mut output = DeviceBuffer::<bf16>::zeroed(&stream, layer.len())?;
+    let mut logarithms = DeviceBuffer::zeroed(&stream, layer.len() / size)?;
+    let scales = DeviceBuffer::from_slice(&stream, &vec![1.0f32; batch * heads])?;
+    let mut run = || {
+        let heads_of = |buffer| Heads::new::<E4M3>(buffer, layer.sides());
+        Attention::new(heads_of(&q), heads_of(&k), heads_of(&v), HeadsMut::new(&mut output, layer.sides()))
+            .mask(layer.mask())
+            .log_sum_exp(&mut logarithms)
+            .quantized(Scales { queries: (&scales).into(), keys: (&scales).into(), values: (&scales).into() })
+            .run(&stream)
+    };
+    let shape = format!("{batch}x{rows}x{heads}x{size}{}", if is_causal { " causal" } else { "" });
+    let peers = [layer.request("cudnn")];
+    session.measure_beside(&name, &shape, Work::Flops(2 * layer.flops()), &peers, |_| run())?;
+    check(layer, &host, &output.to_vec(&session.stream)?, tolerance::ATTENTION_E4M3)
 }
 
 /// Both directions with dropout of weights.
@@ -308,7 +343,7 @@ fn backward_of(layer: Layer, set: &mut Set) -> Backward<'_> {
 }
 
 /// Compares one head's first, middle and last query with the oracle, as if it were the only one.
-fn check(layer: Layer, host: &[Vec<bf16>], got: &[bf16]) -> Outcome {
+fn check<T: Exact>(layer: Layer, host: &[Vec<T>], got: &[bf16], limit: Row) -> Outcome {
     let Layer { batch, rows, heads, size, is_causal } = layer;
     let (head, sequence) = (heads - 1, batch - 1);
     let first = (sequence * rows * heads + head) * size;
@@ -321,7 +356,7 @@ fn check(layer: Layer, host: &[Vec<bf16>], got: &[bf16]) -> Outcome {
         let operand = |operand: usize, from: usize| Rows { data: &host[operand][from..], strides };
         let operands = [operand(0, at), operand(1, first), operand(2, first)];
         let want = oracle(sides, operands, Band::default(), 1.0 / f64::from((size as f32).sqrt()));
-        let limit = tolerance::ATTENTION_BF16.tolerance();
+        let limit = limit.tolerance();
         let what = format!("query {query} of {rows}");
         compare::rounded(&what, &got[at..at + size], &want.value, &want.magnitude, &[size], limit)?;
     }

@@ -1,4 +1,4 @@
-//! Clock, breakpoint, profiler events, what the compiler must not know.
+//! Clock, breakpoint, profiler events, bytes of registers, what the compiler must not know.
 
 #[cfg(target_arch = "nvptx64")]
 use core::arch::asm;
@@ -75,5 +75,41 @@ pub fn opaque(x: u32) -> u32 {
             same
         }
         sim: { x }
+    }
+}
+
+/// Four of the eight bytes of `low` (0 to 3) and `high` (4 to 7): byte `n` of the result is the one that
+/// nibble `n` of `selector` names. PTX `prmt.b32`.
+#[inline(always)]
+#[must_use]
+pub fn permute_bytes<const SELECTOR: u32>(low: u32, high: u32) -> u32 {
+    const { assert!(SELECTOR & !0x7777 == 0, "each nibble names one of eight bytes") };
+    arms! {
+        ptx: {
+            let bytes: u32;
+            // SAFETY: registers only.
+            unsafe {
+                asm!("prmt.b32 {0}, {1}, {2}, {3};", out(reg32) bytes, in(reg32) low, in(reg32) high,
+                    const SELECTOR, options(pure, nomem, nostack, preserves_flags));
+            }
+            bytes
+        }
+        sim: {
+            let bytes = u64::from(high) << 32 | u64::from(low);
+            u32::from_le_bytes([0, 4, 8, 12].map(|nibble| (bytes >> ((SELECTOR >> nibble & 7) * 8)) as u8))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::permute_bytes;
+
+    #[test]
+    fn bytes_are_those_of_the_nibbles() {
+        let [low, high] = [0x3322_1100, 0x7766_5544];
+        assert_eq!(permute_bytes::<0x6420>(low, high), 0x6644_2200);
+        assert_eq!(permute_bytes::<0x7531>(low, high), 0x7755_3311);
+        assert_eq!(permute_bytes::<0x3210>(low, high), low);
     }
 }

@@ -259,6 +259,32 @@ pub unsafe fn mma_ra<A: Operand, B: Operand, Acc: Accumulator, const TRANS_B: u3
     }
 }
 
+/// As [`mma_overwrite`], with A in registers.
+///
+/// # Safety
+/// As for [`mma_ra`].
+///
+/// # PTX
+/// `wgmma.mma_async.sync.aligned.m64nNkK.f32.A.B acc, {a0, a1, a2, a3}, b, false, 1, 1[, TRANS_B]`
+#[inline(always)]
+#[track_caller]
+pub unsafe fn mma_ra_overwrite<A: Operand, B: Operand, Acc: Accumulator, const TRANS_B: u32>(
+    acc: &mut Acc,
+    a: &[u32; 4],
+    b: u64,
+) {
+    const {
+        assert_types(A::TYPE, B::TYPE);
+        assert_order(B::TYPE, TRANS_B);
+    }
+    arms! {
+        // SAFETY: the caller vouches for the product.
+        ptx: { unsafe { acc.mma_ra_overwrite::<A, B, TRANS_B>(a, b) } }
+        // SAFETY: the same product.
+        sim: { unsafe { mma_ra::<A, B, Acc, TRANS_B>(acc, a, b, false) } }
+    }
+}
+
 /// Orders the registers and shared memory that this thread wrote before the products that follow. Needed
 /// before the first product, and whenever registers of a product were touched since; not between products on
 /// the same accumulator.

@@ -78,6 +78,12 @@ const ROUND_F16: f64 = 1.0 / (1u64 << 11) as f64;
 const ROUND_BF16: f64 = 1.0 / (1u64 << 8) as f64;
 /// The relative error of functions of 16-bit floats before the final rounding.
 const SHORT: f64 = 1.0 / (1u64 << 16) as f64;
+/// Half a unit in the last place of e4m3, relative.
+const ROUND_E4M3: f64 = 1.0 / (1u64 << 4) as f64;
+/// Where tensor cores cut the terms of a sum of 8-bit products off, relative to the largest.
+const SHORT_SUM: f64 = 1.0 / (1u64 << 13) as f64;
+/// Half of the smallest e4m3 number (2^-9), of weights that are multiplied by 2^8.
+const STEP_WEIGHT: f64 = 1.0 / (1u64 << 18) as f64;
 /// The smallest subnormal f16. (bf16 has the exponent range of f32.)
 const STEP_F16: f64 = 1.0 / (1u64 << 24) as f64;
 /// The smallest subnormal bf16: the error of one rounding near zero.
@@ -291,6 +297,10 @@ table! {
         "Weights are rounded to bf16 before they multiply V; scores of a few tens, exponentials and sums in f32 add less than 2^-16 each. Scale: such errors of all weights, independent. The result's own rounding is the comparator's.";
     ATTENTION_F16 = "attention f16", STEP_F16, ROUND_F16 + 2.0 * SHORT, None,
         "As in bf16, with weights of f16, of which the subnormal ones may be off by one step.";
+    ATTENTION_E4M3 = "attention e4m3", 64.0 * STEP_WEIGHT, ROUND_E4M3 + 8.0 * SHORT_SUM, None,
+        "Weights are rounded to e4m3 before they multiply V: by 2^-4, or where they are small by half of the smallest step over the factor of 2^8, 64 of which may add up. Scores and results are sums of tensor cores, which cut terms off at 2^-13 of the largest. Scale: such errors of all weights, independent. The result's own rounding is the comparator's.";
+    ATTENTION_LSE_E4M3 = "attention e4m3, log-sum-exp", 16.0 * ROUND_F32, 8.0 * SHORT_SUM, None,
+        "Scores are sums of up to 8 steps of the tensor core, each cut off at 2^-13 of the largest term.";
     ATTENTION_BACKWARD_BF16 = "attention's gradients, bf16", f32::MIN_POSITIVE as f64, 2.0 * ROUND_BF16 + 4.0 * SHORT, None,
         "Weights and gradients of scores are rounded to bf16 before they multiply; the latter are also differences from a mean that is taken from a result of bf16. Scale: such errors of all of them, independent.";
     ATTENTION_BACKWARD_F16 = "attention's gradients, f16", 4.0 * STEP_F16, 2.0 * ROUND_F16 + 4.0 * SHORT, None,

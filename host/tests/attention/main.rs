@@ -14,4 +14,5 @@ mod ops_attention_dropout;
 mod ops_attention_functions;
 mod ops_attention_multi_head;
 mod ops_attention_packed;
+mod ops_attention_quantized;
 mod ops_attention_sinks;

@@ -7,6 +7,7 @@
 //! | kernel | when | bound by |
 //! |---|---|---|
 //! | [`sm90::forward`] | Hopper | tensor cores; at head size 64 also exponentials |
+//! | [`sm90::fp8`] | operands in e4m3, on Hopper | exponentials and tensor cores |
 //! | [`decode::forward`] | few queries a sequence, on Ampere and later | memory |
 //! | [`bias_gradient`] | the gradient of a bias of scores, on Ampere and later | loads |
 //!

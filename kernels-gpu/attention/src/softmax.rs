@@ -17,7 +17,7 @@ impl<S: AsRef<[f32]> + AsMut<[f32]>> Scores for S {}
 
 /// Steps of 8 columns of an array of scores.
 #[inline(always)]
-const fn steps<S: Scores>() -> usize {
+pub(crate) const fn steps<S: Scores>() -> usize {
     size_of::<S>() / size_of::<[f32; 4]>()
 }
 
@@ -75,7 +75,7 @@ impl Total {
 /// Where a row's scores are measured from. Infinities have no difference: a row that has seen nothing is
 /// measured from 0.
 #[inline(always)]
-fn base(max: f32) -> f32 {
+pub(crate) fn base(max: f32) -> f32 {
     if max == f32::NEG_INFINITY { 0.0 } else { max }
 }
 
@@ -196,7 +196,7 @@ impl Rows {
 /// # Safety
 /// The whole warp calls it.
 #[inline(always)]
-unsafe fn row_max(x: f32) -> f32 {
+pub(crate) unsafe fn row_max(x: f32) -> f32 {
     // SAFETY: the caller's contract.
     unsafe {
         let x = max(x, warp_shuffle_xor(FULL_MASK, x, 1, 32).0);
@@ -209,7 +209,7 @@ unsafe fn row_max(x: f32) -> f32 {
 /// # Safety
 /// The whole warp calls it.
 #[inline(always)]
-unsafe fn row_sum(x: f32) -> f32 {
+pub(crate) unsafe fn row_sum(x: f32) -> f32 {
     // SAFETY: the caller's contract.
     unsafe {
         let x = x + warp_shuffle_xor(FULL_MASK, x, 1, 32).0;

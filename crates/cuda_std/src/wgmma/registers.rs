@@ -43,6 +43,10 @@ pub trait Registers {
         scale_d: u32,
     );
 
+    /// See [`crate::wgmma::mma_ra_overwrite`].
+    #[cfg(target_arch = "nvptx64")]
+    unsafe fn mma_ra_overwrite<A: Operand, B: Operand, const TRANS_B: u32>(&mut self, a: &[u32; 4], b: u64);
+
     /// See [`crate::wgmma::fence_registers`].
     #[cfg(target_arch = "nvptx64")]
     fn fence(&mut self);
@@ -75,7 +79,7 @@ macro_rules! shared_a {
 /// One product with A in registers.
 #[cfg(target_arch = "nvptx64")]
 macro_rules! register_a {
-    ($acc:ident, $a:ident, $b:ident, $scale_d:ident, $n:literal, $first:literal $($i:literal)*;
+    ($direction:ident $acc:ident, $a:ident, $b:ident, $scale_d:ident, $n:literal, $first:literal $($i:literal)*;
      $k:literal, $types:literal, $trans:literal, $($operand:tt)*) => {
         asm!(
             "{{",
@@ -84,7 +88,7 @@ macro_rules! register_a {
             concat!("wgmma.mma_async.sync.aligned.m64n", $n, $k, ".f32.", $types,
                 " {{{", $first, "}" $(, ", {", $i, "}")*, "}}, {{{a0}, {a1}, {a2}, {a3}}}, {b}, scale_d, 1, 1", $trans, ";"),
             "}}",
-            inout(reg32) $acc[$first], $(inout(reg32) $acc[$i],)*
+            $direction(reg32) $acc[$first], $($direction(reg32) $acc[$i],)*
             a0 = in(reg32) $a[0], a1 = in(reg32) $a[1], a2 = in(reg32) $a[2], a3 = in(reg32) $a[3],
             b = in(reg64) $b, scale_d = in(reg32) $scale_d,
             $($operand)*
@@ -159,15 +163,40 @@ macro_rules! registers {
                 // SAFETY: the caller vouches for the product.
                 unsafe {
                     match (A::TYPE, B::TYPE) {
-                        (F16, _) => register_a!(self, a, b, scale_d, $n, $($i)+; "k16", "f16.f16", ", {trans_b}",
+                        (F16, _) => register_a!(inout self, a, b, scale_d, $n, $($i)+; "k16", "f16.f16", ", {trans_b}",
                             trans_b = const TRANS_B,),
-                        (Bf16, _) => register_a!(self, a, b, scale_d, $n, $($i)+; "k16", "bf16.bf16", ", {trans_b}",
+                        (Bf16, _) => register_a!(inout self, a, b, scale_d, $n, $($i)+; "k16", "bf16.bf16", ", {trans_b}",
                             trans_b = const TRANS_B,),
-                        (Tf32, _) => register_a!(self, a, b, scale_d, $n, $($i)+; "k8", "tf32.tf32", "",),
-                        (E4m3, E4m3) => register_a!(self, a, b, scale_d, $n, $($i)+; "k32", "e4m3.e4m3", "",),
-                        (E4m3, _) => register_a!(self, a, b, scale_d, $n, $($i)+; "k32", "e4m3.e5m2", "",),
-                        (E5m2, E4m3) => register_a!(self, a, b, scale_d, $n, $($i)+; "k32", "e5m2.e4m3", "",),
-                        (E5m2, _) => register_a!(self, a, b, scale_d, $n, $($i)+; "k32", "e5m2.e5m2", "",),
+                        (Tf32, _) => register_a!(inout self, a, b, scale_d, $n, $($i)+; "k8", "tf32.tf32", "",),
+                        (E4m3, E4m3) => register_a!(inout self, a, b, scale_d, $n, $($i)+; "k32", "e4m3.e4m3", "",),
+                        (E4m3, _) => register_a!(inout self, a, b, scale_d, $n, $($i)+; "k32", "e4m3.e5m2", "",),
+                        (E5m2, E4m3) => register_a!(inout self, a, b, scale_d, $n, $($i)+; "k32", "e5m2.e4m3", "",),
+                        (E5m2, _) => register_a!(inout self, a, b, scale_d, $n, $($i)+; "k32", "e5m2.e5m2", "",),
+                    }
+                }
+            }
+
+            #[cfg(target_arch = "nvptx64")]
+            #[inline(always)]
+            unsafe fn mma_ra_overwrite<A: Operand, B: Operand, const TRANS_B: u32>(
+                &mut self,
+                a: &[u32; 4],
+                b: u64,
+            ) {
+                use ElementType::*;
+                let scale_d = 0u32;
+                // SAFETY: the caller vouches for the product.
+                unsafe {
+                    match (A::TYPE, B::TYPE) {
+                        (F16, _) => register_a!(out self, a, b, scale_d, $n, $($i)+; "k16", "f16.f16", ", {trans_b}",
+                            trans_b = const TRANS_B,),
+                        (Bf16, _) => register_a!(out self, a, b, scale_d, $n, $($i)+; "k16", "bf16.bf16", ", {trans_b}",
+                            trans_b = const TRANS_B,),
+                        (Tf32, _) => register_a!(out self, a, b, scale_d, $n, $($i)+; "k8", "tf32.tf32", "",),
+                        (E4m3, E4m3) => register_a!(out self, a, b, scale_d, $n, $($i)+; "k32", "e4m3.e4m3", "",),
+                        (E4m3, _) => register_a!(out self, a, b, scale_d, $n, $($i)+; "k32", "e4m3.e5m2", "",),
+                        (E5m2, E4m3) => register_a!(out self, a, b, scale_d, $n, $($i)+; "k32", "e5m2.e4m3", "",),
+                        (E5m2, _) => register_a!(out self, a, b, scale_d, $n, $($i)+; "k32", "e5m2.e5m2", "",),
                     }
                 }
             }

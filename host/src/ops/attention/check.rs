@@ -27,10 +27,15 @@ pub(super) fn invalid(argument: &'static str, got: String, wanted: String, hint:
 impl Attention<'_> {
     /// The operands fit together, and kernels can address them.
     pub(super) fn check(&self) -> Result<()> {
+        self.check_types()?;
+        self.check_sides()
+    }
+
+    /// The same but for types.
+    pub(super) fn check_sides(&self) -> Result<()> {
         let out = self.out.view();
         let [batch, keys, kv_heads, _] = self.keys.sides();
         let [_, _, heads, size] = self.queries.sides();
-        self.check_types()?;
         check_head_size(size)?;
         expect_sides("the result", &out, self.queries.sides())?;
         expect_sides("the keys", &self.keys, [self.queries.sides()[0], keys, kv_heads, size])?;
@@ -92,7 +97,7 @@ impl Attention<'_> {
     fn check_types(&self) -> Result<()> {
         let wanted = self.queries.dtype();
         if !matches!(wanted, DType::BF16 | DType::F16) {
-            let hint = "convert it first (`to`)";
+            let hint = "convert it first (`to`); `quantized` takes e4m3 with scales";
             return Err(invalid("the queries", format!("of {wanted}"), "bf16 or f16".to_owned(), hint));
         }
         let others = [
@@ -107,6 +112,27 @@ impl Attention<'_> {
                 format!("of {got}"),
                 format!("{wanted}, as the queries"),
                 "queries, keys, values and result have one type: convert one with `to`",
+            )),
+        }
+    }
+}
+
+impl Attention<'_> {
+    /// Operands of e4m3, and a result of bf16.
+    pub(super) fn check_quantized_types(&self) -> Result<()> {
+        let types = [
+            ("the queries", self.queries.dtype, DType::F8E4M3),
+            ("the keys", self.keys.dtype, DType::F8E4M3),
+            ("the values", self.values.dtype, DType::F8E4M3),
+            ("the result", self.out.dtype, DType::BF16),
+        ];
+        match types.into_iter().find(|(_, got, wanted)| got != wanted) {
+            None => Ok(()),
+            Some((argument, got, wanted)) => Err(invalid(
+                argument,
+                format!("of {got}"),
+                wanted.to_string(),
+                "with scales, queries, keys and values are f8_e4m3 and the result is bf16; without them all are bf16 or f16",
             )),
         }
     }

@@ -114,7 +114,7 @@ impl Shape {
             what,
             format!("strides {:?} in elements, {remainder} bytes behind a 16-byte boundary", self.strides),
             "rows that are contiguous and begin at 16-byte boundaries".to_owned(),
-            "the last stride is 1 and the others are multiples of 8; `contiguous` copies a tensor so",
+            "the last stride is 1 and the others are multiples of 16 bytes; `contiguous` copies a tensor so",
         ))
     }
 
@@ -131,8 +131,8 @@ impl Shape {
     }
 }
 
-/// Rows of heads on the device, shared: `[batch, rows, heads, head size]` of bf16 or f16. The elements of a
-/// row lie side by side; rows begin at 16-byte boundaries, in any order.
+/// Rows of heads on the device, shared: `[batch, rows, heads, head size]` of bf16, f16 or e4m3. The elements
+/// of a row lie side by side; rows begin at 16-byte boundaries, in any order.
 #[derive(Debug, Clone, Copy)]
 pub struct Heads<'a> {
     pub(super) data: DeviceView<'a, u8>,

@@ -2,6 +2,7 @@
 
 use attention::problem::{AttentionParams, Tiles};
 use attention::sm90::config::{BOX_COLUMNS, CONSUMER_ROWS};
+use attention::sm90::fp8;
 use attention::sm90::instances::{Entry, TABLE};
 use cuda_std::kernel::Kernel as KernelType;
 
@@ -193,16 +194,21 @@ fn maps<'a>(entry: &Entry, operands: [Heads<'a>; 4]) -> Result<[TensorMap<'a>; 4
     Ok([map_queries, map_keys(keys)?, map_keys(values)?, map(output, CONSUMER_ROWS)?])
 }
 
-/// A map of `[d, rows, heads, batch]` in boxes of 64 columns of so many rows.
+/// A map of `[d, rows, heads, batch]` in boxes of 128 bytes of so many rows.
 pub(super) fn map<'a>(operand: Heads<'a>, rows: u32) -> Result<TensorMap<'a>> {
     // The copy engine moves their bits.
-    TensorMap::new(operand.data.cast::<u16>(), &tiling(operand.shape, operand.dtype.size(), rows))
+    let tiling = tiling(operand.shape, operand.dtype.size(), rows);
+    match operand.dtype.size() {
+        1 => TensorMap::new(operand.data, &tiling),
+        _ => TensorMap::new(operand.data.cast::<u16>(), &tiling),
+    }
 }
 
 fn tiling(shape: Shape, element_bytes: usize, rows: u32) -> Tiling<4> {
     let Shape { sides: [batch, all_rows, heads, size], strides, .. } = shape.bounded();
     let [matrix, row, head, _] = strides.map(|stride| (stride * element_bytes) as u64);
-    Tiling::new([size, all_rows, heads, batch], [BOX_COLUMNS, rows, 1, 1])
+    let columns = if element_bytes == 1 { fp8::config::BOX_COLUMNS } else { BOX_COLUMNS };
+    Tiling::new([size, all_rows, heads, batch], [columns, rows, 1, 1])
         .stride(1, row)
         .stride(2, head)
         .stride(3, matrix)

@@ -46,6 +46,9 @@
 //!
 //! [`Attention::sinks`] adds a key without a value to each head, as models with attention sinks do.
 //!
+//! [`Attention::quantized`] is for operands in e4m3 with scales, at up to twice the rate, with a result in
+//! bf16.
+//!
 //! [`MultiHead`] is a layer: projections of tokens, attention on them, and a last product with a residual.
 //!
 //! [`Decode`] is for few queries on many keys, on Ampere too: as fast as keys and values come from memory.
@@ -63,6 +66,7 @@ mod multi_head;
 mod op;
 mod places;
 mod problem;
+mod quantized;
 mod select;
 mod tensor;
 
@@ -81,6 +85,7 @@ pub use multi_head::{
 };
 pub use op::{Attention, Packed};
 pub use problem::{Mask, Problem};
+pub use quantized::{Quantized, Scales};
 pub use select::{candidates, select};
 pub use tensor::{Options, attention};
 

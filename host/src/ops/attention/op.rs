@@ -61,7 +61,8 @@ pub struct Attention<'a> {
 
 impl<'a> Attention<'a> {
     /// `queries` and `out` are `[batch, queries, heads, head size]`, `keys` and `values` are `[batch, keys,
-    /// kv heads, head size]`: all bf16, or all f16. The heads of queries are a multiple of those of keys:
+    /// kv heads, head size]`: all bf16, or all f16; or e4m3 with a result of bf16, for
+    /// [`Attention::quantized`]. The heads of queries are a multiple of those of keys:
     /// with 8 and 2 of them, the first 4 take the first one. The head size is a multiple of 8, up to 256.
     pub fn new(queries: Heads<'a>, keys: Heads<'a>, values: Heads<'a>, out: HeadsMut<'a>) -> Self {
         let (log_sum_exp, sinks, scale, packed) = (None, None, None, None);

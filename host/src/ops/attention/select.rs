@@ -2,6 +2,7 @@
 //! same problem on the same device always gets the same one, so results repeat bit for bit.
 
 use attention::problem::KeyBlocks;
+use attention::sm90::fp8;
 use attention::sm90::instances::{Entry, TABLE};
 use cuda_std::wgmma::ElementType;
 
@@ -38,6 +39,10 @@ const START_US: f64 = 4.0;
 /// A kernel's floating-point operations a microsecond of one multiprocessor, and the time of a tile's begin
 /// and end in that of its blocks: a 132nd of an H200's with lengths from 512 to 16384 (2026-11-24).
 const fn speed(entry: &Entry) -> (f64, f64) {
+    if entry.element.bytes() == 1 {
+        // A 132nd of an H100's (2026-11-25).
+        return if entry.head <= 128 { (5.6e6, 0.7) } else { (6.2e6, 0.7) };
+    }
     match (entry.head, entry.block) {
         (..=64, [128, _]) => (3.34e6, 0.6),
         (..=64, _) => (3.9e6, 0.75),
@@ -86,6 +91,7 @@ pub(super) const fn dtype(element: ElementType) -> Option<DType> {
     match element {
         ElementType::Bf16 => Some(DType::BF16),
         ElementType::F16 => Some(DType::F16),
+        ElementType::E4m3 => Some(DType::F8E4M3),
         _ => None,
     }
 }
@@ -120,9 +126,14 @@ fn busy_us(entry: &Entry, problem: &Problem, device: DeviceCapabilities) -> f64 
     (all / sm_count).ceil() * average
 }
 
+/// The kernels without a score function for a problem's type.
+const fn table(problem: &Problem) -> Table {
+    if matches!(problem.dtype, DType::F8E4M3) { fp8::instances::TABLE } else { TABLE }
+}
+
 /// Every configuration that can do a problem on a device, the likely fastest first.
 pub fn candidates(problem: &Problem, device: &Device) -> Vec<Candidate> {
-    ask(TABLE, problem, DeviceCapabilities::of(device)).0
+    ask(table(problem), problem, DeviceCapabilities::of(device)).0
 }
 
 /// The configuration that a problem gets on a device, with everything that was considered.
@@ -130,7 +141,7 @@ pub fn candidates(problem: &Problem, device: &Device) -> Vec<Candidate> {
 /// # Errors
 /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) when no kernel can do the problem there.
 pub fn select(problem: &Problem, device: &Device) -> Result<Choice> {
-    select_from(TABLE, problem, device)
+    select_from(table(problem), problem, device)
 }
 
 /// [`select`] of the kernels of a table.
@@ -141,7 +152,7 @@ pub(super) fn select_from(table: Table, problem: &Problem, device: &Device) -> R
             "the problem",
             format!("{problem} on {}", device.arch()),
             "one that a kernel can do on this device".to_owned(),
-            "the kernels are for Hopper, compute capability 9.0, in bf16 and f16; the software driver shows one",
+            "the kernels are for Hopper, compute capability 9.0, in bf16, f16 and e4m3; the software driver shows one",
         )
     })?;
     Ok(Choice { problem: *problem, config, why, candidates, rejections })

@@ -4,24 +4,26 @@ use super::{Outcome, Stop};
 use bytemuck::Pod;
 use half::{bf16, f16};
 use ironwarp::ops::attention::{
-    Attention, Backward, Config, Forward, Gradients, Heads, HeadsMut, Mask, Packed, candidates,
+    Attention, Backward, Config, Forward, Gradients, Heads, HeadsMut, Mask, Packed, Scales, candidates,
 };
 use ironwarp::tensor::Element;
 use ironwarp::{DeviceBuffer, Stream};
+use num::E4M3;
 use testkit::{Family, input};
 
 /// Rows of two sequences, which more than one tile and more than one block of keys take; the longer one.
 const ROWS: [usize; 2] = [70, 210];
 const LONGEST: usize = 210;
 const HEADS: [usize; 2] = [4, 2];
-/// Shorter than the rows of every kernel.
-const SIZE: usize = 56;
+/// Shorter than the rows of every kernel, and whole units of 16 bytes of any type.
+const SIZE: usize = 48;
 
 /// The forward pass alone, of many queries and of few.
 pub fn forward(stream: &Stream) -> Outcome<Vec<Stop>> {
     let mut stops = Vec::new();
     add::<bf16>(stream, &mut stops)?;
     add::<f16>(stream, &mut stops)?;
+    add_quantized(stream, &mut stops)?;
     stops.extend(super::attention_functions::stops());
     stops.extend(super::decode::stops());
     Ok(stops)
@@ -119,7 +121,7 @@ fn gradients<T: Element + testkit::Element + Pod>(
 /// Each kernel with all keys, with a mask, and on packed sequences.
 fn add<T: Element + testkit::Element + Pod>(stream: &Stream, stops: &mut Vec<Stop>) -> Outcome {
     let operands = Operands::<T>::new(stream)?;
-    let mut out = DeviceBuffer::zeroed(stream, operands.queries.len())?;
+    let mut out = DeviceBuffer::<T>::zeroed(stream, operands.queries.len())?;
     let mut logarithms = DeviceBuffer::zeroed(stream, operands.rows() * HEADS[0])?;
     let problem = operands.attention(&mut out, &mut logarithms).problem()?;
     for config in candidates(&problem, stream.device()).into_iter().map(|candidate| candidate.config) {
@@ -130,6 +132,46 @@ fn add<T: Element + testkit::Element + Pod>(stream: &Stream, stops: &mut Vec<Sto
         }
     }
     Ok(())
+}
+
+/// Each kernel of e4m3: a scale a head with all keys, a scale a block on packed sequences.
+fn add_quantized(stream: &Stream, stops: &mut Vec<Stop>) -> Outcome {
+    let operands = Operands::<E4M3>::new(stream)?;
+    let mut out = DeviceBuffer::<bf16>::zeroed(stream, operands.queries.len())?;
+    let mut logarithms = DeviceBuffer::zeroed(stream, operands.rows() * HEADS[0])?;
+    let scales = DeviceBuffer::from_slice(stream, &[1.0f32; HEADS[0]])?;
+    let of_keys = DeviceBuffer::from_slice(stream, &[1.0f32; HEADS[1]])?;
+    let scales = Scales { queries: (&scales).into(), keys: (&of_keys).into(), values: (&of_keys).into() };
+    let problem = operands.attention(&mut out, &mut logarithms).quantized(scales).problem()?;
+    for config in candidates(&problem, stream.device()).into_iter().map(|candidate| candidate.config) {
+        for (mask, is_packed) in [(Mask::FULL, false), (Mask::window(Some(100), Some(0)), true)] {
+            let name = format!("{config}, {mask}, {}", if is_packed { "packed" } else { "one sequence" });
+            stops.push(Stop::new(name, move |stream| run_quantized(stream, &config, mask, is_packed)));
+        }
+    }
+    Ok(())
+}
+
+fn run_quantized(stream: &Stream, config: &Config, mask: Mask, is_packed: bool) -> Outcome<Vec<u8>> {
+    let operands = Operands::<E4M3>::new(stream)?;
+    let mut out = DeviceBuffer::<bf16>::zeroed(stream, operands.queries.len())?;
+    let mut logarithms = DeviceBuffer::zeroed(stream, operands.rows() * HEADS[0])?;
+    // Of two sequences, in blocks of 128 rows; or of one.
+    let counts = HEADS.map(|heads| if is_packed { 2 * heads * LONGEST.div_ceil(128) } else { heads });
+    let scales = |count: usize| {
+        let numbers: Vec<f32> = (0..count).map(|at| 1.0 + at as f32 / 8.0).collect();
+        DeviceBuffer::from_slice(stream, &numbers)
+    };
+    let (queries, keys, values) = (scales(counts[0])?, scales(counts[1])?, scales(counts[1])?);
+    let scales = Scales { queries: (&queries).into(), keys: (&keys).into(), values: (&values).into() };
+    let attention = operands.attention(&mut out, &mut logarithms).mask(mask);
+    let first = &operands.first;
+    let attention =
+        if is_packed { attention.packed(Packed::new(first, first, LONGEST, LONGEST)) } else { attention };
+    attention.quantized(scales).run_with(stream, config)?;
+    let mut bytes = bytemuck::cast_slice::<bf16, u8>(&out.to_vec(stream)?).to_vec();
+    bytes.extend_from_slice(bytemuck::cast_slice(&logarithms.to_vec(stream)?));
+    Ok(bytes)
 }
 
 struct Operands<T> {
@@ -157,9 +199,9 @@ impl<T: Element + testkit::Element + Pod> Operands<T> {
         self.queries.len() / (HEADS[0] * SIZE)
     }
 
-    fn attention<'a>(
+    fn attention<'a, O: Element + Pod>(
         &'a self,
-        out: &'a mut DeviceBuffer<T>,
+        out: &'a mut DeviceBuffer<O>,
         logarithms: &'a mut DeviceBuffer<f32>,
     ) -> Attention<'a> {
         let sides = |heads| [1, self.rows(), heads, SIZE];
@@ -178,7 +220,7 @@ fn run<T: Element + testkit::Element + Pod>(
     is_packed: bool,
 ) -> Outcome<Vec<u8>> {
     let operands = Operands::<T>::new(stream)?;
-    let mut out = DeviceBuffer::zeroed(stream, operands.queries.len())?;
+    let mut out = DeviceBuffer::<T>::zeroed(stream, operands.queries.len())?;
     let mut logarithms = DeviceBuffer::zeroed(stream, operands.rows() * HEADS[0])?;
     let attention = operands.attention(&mut out, &mut logarithms).mask(mask);
     let first = &operands.first;

@@ -11,7 +11,7 @@ use primitives::wgmma::Element16;
 use primitives::{shared_bytes, shared_plan};
 
 use super::fragments::Fragment;
-use super::schedule::TICKET_WORDS;
+use super::schedule::{Board, TICKET_WORDS};
 use crate::score::ScoreFunction;
 
 /// Threads of a warpgroup.
@@ -23,7 +23,7 @@ pub const BOX_COLUMNS: u32 = 64;
 /// Bytes of shared memory that a block can have.
 pub(super) const SHARED_BYTES: u32 = 227 * 1024;
 /// Alignment of everything that the copy engine touches, and of the swizzle's pattern.
-const ALIGN: u32 = 1024;
+pub(super) const ALIGN: u32 = 1024;
 
 /// A kernel. Constants with values follow from the others.
 pub trait Config: Copy + 'static {
@@ -117,6 +117,14 @@ shared_plan! {
         schedule: Pipeline<Tickets>,
         /// The tiles that are computed next.
         ticket[Tickets::STAGES]: TicketBytes,
+    }
+}
+
+impl<C: Config> Plan<C> {
+    /// The tickets.
+    #[inline(always)]
+    pub(super) fn board(self) -> Board {
+        Board { barriers: self.schedule(), first: self.ticket(0) }
     }
 }
 

@@ -44,7 +44,7 @@ pub struct Maps {
     pub keys: *const TensorMap,
     /// V.
     pub values: *const TensorMap,
-    /// O.
+    /// O; null where results do not leave by the copy engine.
     pub output: *const TensorMap,
 }
 
@@ -79,7 +79,7 @@ pub struct Arguments<'a, F> {
 }
 
 /// Registers of a producer's and a consumer's thread, for two consumers and for three.
-const REGISTERS: [[u32; 2]; 2] = [[40, 232], [32, 160]];
+pub(super) const REGISTERS: [[u32; 2]; 2] = [[40, 232], [32, 160]];
 
 /// Attention of all tiles of queries, by the whole grid.
 ///
@@ -105,7 +105,7 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_, C::Function>) {
             }
             shared.key_pipeline().init(C::CONSUMERS);
             shared.value_pipeline().init(C::CONSUMERS);
-            shared.schedule().init(releases::<C>());
+            shared.schedule().init(releases(C::CONSUMERS));
             mbarrier::fence_init();
         }
         thread::sync_threads();
@@ -137,18 +137,18 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_, C::Function>) {
 }
 
 impl<F> Arguments<'_, F> {
-    /// The tile of this number, with its blocks if it begins in its sequence.
+    /// The tile of this number, with its blocks if it begins in its sequence: of so many queries, and keys.
     ///
     /// # Safety
     /// As for [`AttentionParams::sequence`] and [`Walk::of`].
     #[inline(always)]
-    unsafe fn work<C: Config>(&self, number: u32) -> Work {
-        let tile = Tiles::new(self.params, C::BLOCK_M).get(number);
+    pub(super) unsafe fn work(&self, number: u32, [block_m, block_n]: [u32; 2]) -> Work {
+        let tile = Tiles::new(self.params, block_m).get(number);
         // SAFETY: the caller's contract.
         let sequence = unsafe { self.params.sequence(self.packing, tile.batch) };
         let band = self.params.band;
-        let blocks = KeyBlocks::new(band, sequence, tile.first_row, C::BLOCK_M, C::BLOCK_N);
-        let tile_number = tile.first_row / C::BLOCK_M;
+        let blocks = KeyBlocks::new(band, sequence, tile.first_row, block_m, block_n);
+        let tile_number = tile.first_row / block_m;
         let of = Listing { tile: tile_number, head: tile.head, batch: tile.batch };
         // SAFETY: the caller's contract.
         let blocks = unsafe { Walk::of(blocks, &self.lists, of) };
@@ -169,15 +169,15 @@ impl<F> Arguments<'_, F> {
 unsafe fn produce<C: Config>(arguments: Arguments<'_, C::Function>, shared: Plan<C>) {
     let Arguments { maps, params, .. } = arguments;
     let tiles = Tiles::new(params, C::BLOCK_M).count();
-    let mut drawn = Drawn::first(shared, arguments.counter, tiles);
+    let mut drawn = Drawn::first(shared.board(), arguments.counter, tiles);
     let (mut keys, mut values) = (PipelineState::START, PipelineState::START);
     let mut parity = 0;
     while let Some(number) = drawn.number() {
         // SAFETY: the caller's contract. A stage that was acquired is empty, and expects a block's bytes; a
         // consumer has left its queries when their barrier says so, and before the first tile.
         unsafe {
-            let work = arguments.work::<C>(number);
-            drawn.tell(Some(work));
+            let work = arguments.work(number, [C::BLOCK_M, C::BLOCK_N]);
+            drawn.tell(Some(work), |_| ());
             let Work { tile, sequence, blocks } = work;
             if work.has_queries() && blocks.count > 0 {
                 let head = (tile.head / params.group.max(1)) as i32;
@@ -216,7 +216,7 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_, C::Function>, shared: Plan
         }
     }
     // SAFETY: the caller's contract.
-    unsafe { drawn.tell(None) }
+    unsafe { drawn.tell(None, |_| ()) }
 }
 
 /// Starts the copies of all consumers' queries.
@@ -276,7 +276,7 @@ impl<C: Config> Consumer<'_, C> {
     /// As for [`run`]; all threads of all consumers call it.
     #[inline(always)]
     unsafe fn run(self) {
-        let mut tiles = Followed::first(self.shared);
+        let mut tiles = Followed::first(self.shared.board());
         let mut at = Progress { keys: PipelineState::START, values: PipelineState::START, parity: 0 };
         // SAFETY: the caller's contract. The first turn is the first consumer's; the last one is taken back.
         unsafe {
@@ -289,7 +289,7 @@ impl<C: Config> Consumer<'_, C> {
                     if work.blocks.count > 0 {
                         self.tile(ticket, &mut at);
                     } else {
-                        self.store_nothing(work);
+                        self.beside().nothing(work);
                     }
                 }
                 tiles.leave();
@@ -380,7 +380,7 @@ impl<C: Config> Consumer<'_, C> {
             let work = ticket.work::<C::Function>();
             let (factors, logarithms) = rows.finish(sink_of(self.arguments.sinks, work.tile.head));
             let factors = self.arguments.function.dropout().map_or(factors, |d| factors.map(|x| x * d.scale));
-            self.store_logarithms(work, logarithms);
+            self.beside().logarithms(work, logarithms);
             wgmma::wait_group::<0>();
             wgmma::fence_registers(&mut result);
             self.release_values(at);
@@ -441,7 +441,7 @@ impl<C: Config> Consumer<'_, C> {
     /// Number of the thread's first row in the tile; the other one is 8 below.
     #[inline(always)]
     pub const fn row(self) -> u32 {
-        self.consumer * CONSUMER_ROWS + self.thread / 32 * 16 + self.thread % 32 / 4
+        self.beside().row()
     }
 
     /// Clears the values behind the last key of a packed sequence: they are another sequence's, and what is

@@ -173,7 +173,7 @@ impl Boxes {
     }
 }
 
-/// Starts `acc = A B^T` of operands whose columns, `columns` of them, are k.
+/// Starts `acc = A B^T` of operands whose columns, `columns` of them, are k: 128 bytes a box.
 ///
 /// # Safety
 /// As for [`wgmma::mma`]; A has 64 lines, B as many as the accumulator has columns.
@@ -181,7 +181,7 @@ impl Boxes {
 pub unsafe fn multiply<E: Operand, F: Fragment>(acc: &mut F, a: Boxes, b: Boxes, columns: u32) {
     let (start_a, start_b) = (a.descriptor(), b.descriptor());
     unroll!(INDEX in 0..16, {
-        if INDEX < (columns / STEP) as usize {
+        if INDEX < (columns * E::TYPE.bytes() / K_BYTES) as usize {
             let (piece, inside) = ((INDEX / BOX_STEPS) as u32, (INDEX % BOX_STEPS) as u32 * K_BYTES);
             let a = advance(start_a, piece * a.stride + inside);
             let b = advance(start_b, piece * b.stride + inside);

@@ -29,6 +29,7 @@
 //! | `scores` | score functions and masks |
 //! | `results` | from registers to memory |
 //! | [`backward`] | gradients |
+//! | [`fp8`] | the forward pass of e4m3 operands |
 //! | [`schedule`] | which tile a block computes next |
 //! | [`fragments`] | accumulators as scores, weights and results |
 //! | [`softmax`](crate::softmax) | the running maximum and sum of a thread's two rows |
@@ -36,6 +37,7 @@
 pub mod backward;
 pub mod config;
 pub mod forward;
+pub mod fp8;
 pub mod fragments;
 pub mod instances;
 mod results;

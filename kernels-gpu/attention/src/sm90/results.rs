@@ -5,32 +5,18 @@ use primitives::tma::LINE_BYTES;
 use primitives::unroll;
 
 use super::config::{BOX_COLUMNS, CONSUMER_ROWS, Config, WARPGROUP};
-use super::forward::{Arguments, Barrier, Consumer};
+use super::forward::{Arguments, Barrier, Consumer, Outputs};
 use super::fragments::Rounded;
 use super::schedule::Work;
+use crate::problem::AttentionParams;
 use crate::softmax::sink_of;
 
-impl<C: Config> Consumer<'_, C> {
-    /// Stores the log-sum-exps of the thread's rows.
-    ///
-    /// # Safety
-    /// As for [`run`].
+impl<'a, C: Config> Consumer<'a, C> {
+    /// Stores what goes beside the tile.
     #[inline(always)]
-    pub unsafe fn store_logarithms(self, work: Work, logarithms: [f32; 2]) {
-        let Arguments { params, outputs, .. } = self.arguments;
-        if outputs.log_sum_exp.is_null() || !self.thread.is_multiple_of(4) {
-            return;
-        }
-        let Work { tile, sequence, .. } = work;
-        let head = sequence.matrix as usize * params.heads as usize + tile.head as usize;
-        let first = head * params.lse_rows as usize + sequence.first_query as usize;
-        unroll!(ROW in 0..2, {
-            let row = tile.first_row + self.row() + 8 * ROW as u32;
-            if row < sequence.queries {
-                // SAFETY: a row of the sequence.
-                unsafe { *outputs.log_sum_exp.add(first + row as usize) = logarithms[ROW] }
-            }
-        });
+    pub const fn beside(self) -> Beside<'a> {
+        let Arguments { params, outputs, sinks, .. } = self.arguments;
+        Beside { params, outputs, sinks, consumer: self.consumer, thread: self.thread }
     }
 
     /// Stores the results of the consumer's rows.
@@ -108,14 +94,55 @@ impl<C: Config> Consumer<'_, C> {
             index += WARPGROUP;
         }
     }
+}
+
+/// A thread of a consumer, as it stores beside its tile's results.
+#[derive(Clone, Copy)]
+pub(super) struct Beside<'a> {
+    pub params: &'a AttentionParams,
+    pub outputs: Outputs,
+    pub sinks: *const f32,
+    pub consumer: u32,
+    /// Number in the warpgroup.
+    pub thread: u32,
+}
+
+impl Beside<'_> {
+    /// Number of the thread's first row in the tile; the other one is 8 below.
+    #[inline(always)]
+    pub const fn row(self) -> u32 {
+        self.consumer * CONSUMER_ROWS + self.thread / 32 * 16 + self.thread % 32 / 4
+    }
+
+    /// Stores the log-sum-exps of the thread's rows.
+    ///
+    /// # Safety
+    /// As for [`run`](super::forward::run).
+    #[inline(always)]
+    pub unsafe fn logarithms(self, work: Work, logarithms: [f32; 2]) {
+        let Self { params, outputs, .. } = self;
+        if outputs.log_sum_exp.is_null() || !self.thread.is_multiple_of(4) {
+            return;
+        }
+        let Work { tile, sequence, .. } = work;
+        let head = sequence.matrix as usize * params.heads as usize + tile.head as usize;
+        let first = head * params.lse_rows as usize + sequence.first_query as usize;
+        unroll!(ROW in 0..2, {
+            let row = tile.first_row + self.row() + 8 * ROW as u32;
+            if row < sequence.queries {
+                // SAFETY: a row of the sequence.
+                unsafe { *outputs.log_sum_exp.add(first + row as usize) = logarithms[ROW] }
+            }
+        });
+    }
 
     /// Stores zeros, and minus infinities or sinks, for rows of a tile that sees no key.
     ///
     /// # Safety
-    /// As for [`run`]; the whole warpgroup is here.
+    /// As for [`run`](super::forward::run); the whole warpgroup is here.
     #[inline(always)]
-    pub unsafe fn store_nothing(self, work: Work) {
-        let Arguments { params, outputs, .. } = self.arguments;
+    pub unsafe fn nothing(self, work: Work) {
+        let Self { params, outputs, .. } = self;
         let Work { tile, sequence, .. } = work;
         let units = (params.head_size / UNIT_ELEMENTS).max(1);
         let matrix = sequence.matrix as usize * params.output_matrix as usize;
@@ -134,8 +161,8 @@ impl<C: Config> Consumer<'_, C> {
         }
         // SAFETY: the caller's contract.
         unsafe {
-            let sink = sink_of(self.arguments.sinks, tile.head).unwrap_or(f32::NEG_INFINITY);
-            self.store_logarithms(work, [sink; 2]);
+            let sink = sink_of(self.sinks, tile.head).unwrap_or(f32::NEG_INFINITY);
+            self.logarithms(work, [sink; 2]);
         }
     }
 }

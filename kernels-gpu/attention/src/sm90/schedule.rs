@@ -12,9 +12,10 @@
 use cuda_std::atomic::intrinsics::atomic_fetch_inc_relaxed_u32_device;
 use cuda_std::warp::{FULL_MASK, sync_warp};
 use cuda_std::{mbarrier, thread, vector};
-use primitives::pipeline::PipelineState;
+use primitives::pipeline::{Pipeline, PipelineState};
+use primitives::shared_plan::SharedType;
 
-use super::config::{Config, Plan, Tickets, WARPGROUP};
+use super::config::{TicketBytes, Tickets, WARPGROUP};
 use crate::block_lists::{Listed, Walk};
 use crate::problem::{KeyBlocks, Sequence, Tile};
 use crate::score::ScoreFunction;
@@ -22,10 +23,26 @@ use crate::score::ScoreFunction;
 /// Where blocks draw the numbers of tiles: a word of global memory that is 0 between launches, or null.
 pub type Counter = *mut u32;
 
-/// Releases of a ticket: each warp of the consumers'.
+/// Releases of a ticket: each warp of so many consumers.
 #[inline(always)]
-pub const fn releases<C: Config>() -> u32 {
-    C::CONSUMERS * WARPGROUP / 32
+pub const fn releases(consumers: u32) -> u32 {
+    consumers * WARPGROUP / 32
+}
+
+/// Where tickets lie in shared memory, with their barriers.
+#[derive(Clone, Copy)]
+pub struct Board {
+    /// The barriers.
+    pub barriers: Pipeline<Tickets>,
+    /// The first ticket.
+    pub first: u32,
+}
+
+impl Board {
+    #[inline(always)]
+    const fn ticket(self, slot: u32) -> Ticket {
+        Ticket { address: self.first + slot * TicketBytes::BYTES }
+    }
 }
 
 /// A tile with its sequence and its blocks of keys.
@@ -163,19 +180,19 @@ impl Ticket {
 }
 
 /// The producer's side.
-pub struct Drawn<C: Config> {
-    shared: Plan<C>,
+pub struct Drawn {
+    board: Board,
     state: PipelineState<Tickets>,
     counter: Counter,
     tiles: u32,
     number: u32,
 }
 
-impl<C: Config> Drawn<C> {
+impl Drawn {
     /// Before the block's first tile, of so many tiles in all.
     #[inline(always)]
-    pub fn first(shared: Plan<C>, counter: Counter, tiles: u32) -> Self {
-        Self { shared, state: PipelineState::START, counter, tiles, number: thread::block_idx_x() }
+    pub fn first(board: Board, counter: Counter, tiles: u32) -> Self {
+        Self { board, state: PipelineState::START, counter, tiles, number: thread::block_idx_x() }
     }
 
     /// The number of the tile, if there is one.
@@ -184,18 +201,20 @@ impl<C: Config> Drawn<C> {
         if self.number < self.tiles { Some(self.number) } else { None }
     }
 
-    /// Tells the consumers.
+    /// Tells the consumers, once `also` has written what a kernel of its own kind tells of the tile, by the
+    /// number of the ticket.
     ///
     /// # Safety
     /// One thread of the block calls it, once a tile and once behind the last one, after the barriers are
     /// made.
     #[inline(always)]
-    pub unsafe fn tell(&mut self, work: Option<Work>) {
-        let (schedule, slot) = (self.shared.schedule(), self.state.stage);
+    pub unsafe fn tell(&mut self, work: Option<Work>, also: impl FnOnce(u32)) {
+        let (schedule, slot) = (self.board.barriers, self.state.stage);
         // SAFETY: the caller's contract; nobody reads the ticket until it is full.
         unsafe {
             mbarrier::wait_parity(schedule.empty(slot), self.state.phase ^ 1);
-            Ticket { address: self.shared.ticket(slot) }.write(work);
+            self.board.ticket(slot).write(work);
+            also(slot);
             mbarrier::arrive(schedule.full(slot));
         }
         self.state = self.state.next();
@@ -221,16 +240,16 @@ impl<C: Config> Drawn<C> {
 }
 
 /// The consumers' side.
-pub struct Followed<C: Config> {
-    shared: Plan<C>,
+pub struct Followed {
+    board: Board,
     state: PipelineState<Tickets>,
 }
 
-impl<C: Config> Followed<C> {
+impl Followed {
     /// Before the block's first tile.
     #[inline(always)]
-    pub fn first(shared: Plan<C>) -> Self {
-        Self { shared, state: PipelineState::START }
+    pub fn first(board: Board) -> Self {
+        Self { board, state: PipelineState::START }
     }
 
     /// Waits for a tile; `None` behind the last one.
@@ -239,12 +258,18 @@ impl<C: Config> Followed<C> {
     /// The whole warp calls it; the producer tells.
     #[inline(always)]
     pub unsafe fn follow(&self) -> Option<Ticket> {
-        let ticket = Ticket { address: self.shared.ticket(self.state.stage) };
+        let ticket = self.board.ticket(self.state.stage);
         // SAFETY: the caller's contract; the ticket is full until all warps have left it.
         unsafe {
-            self.shared.schedule().consumer_wait(self.state);
+            self.board.barriers.consumer_wait(self.state);
             if ticket.is_valid() { Some(ticket) } else { None }
         }
+    }
+
+    /// The number of the ticket.
+    #[inline(always)]
+    pub const fn slot(&self) -> u32 {
+        self.state.stage
     }
 
     /// Leaves the tile.
@@ -257,7 +282,7 @@ impl<C: Config> Followed<C> {
         unsafe {
             sync_warp(FULL_MASK);
             if thread::thread_idx_x().is_multiple_of(32) {
-                mbarrier::arrive(self.shared.schedule().empty(self.state.stage));
+                mbarrier::arrive(self.board.barriers.empty(self.state.stage));
             }
         }
         self.state = self.state.next();

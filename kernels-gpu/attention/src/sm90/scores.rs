@@ -6,10 +6,11 @@ use primitives::unroll;
 
 use super::config::Config;
 use super::forward::{Arguments, Consumer};
-use super::fragments::{Rounded, steps};
+use super::fragments::{Fragment, Rounded, steps};
 use super::schedule::Ticket;
 use crate::block_lists::Listed;
 use crate::dropout::First;
+use crate::problem::Band;
 use crate::score::{Position, ScoreFunction};
 
 impl<C: Config> Consumer<'_, C> {
@@ -93,7 +94,10 @@ impl<C: Config> Consumer<'_, C> {
         unsafe {
             if C::Function::IS_IDENTITY {
                 if is_partial {
-                    self.mask(scores, ticket, block);
+                    // Places are computed here, and not kept over blocks without a mask.
+                    let place = Self { thread: misc::opaque(self.thread), ..self };
+                    let column = block * C::BLOCK_N + place.thread % 4 * 2;
+                    hide(scores, params.band, ticket, place.row(), column);
                 }
                 return;
             }
@@ -149,36 +153,31 @@ impl<C: Config> Consumer<'_, C> {
             });
         });
     }
+}
 
-    /// Sets the scores of keys that a query does not see to minus infinity.
-    ///
-    /// # Safety
-    /// As for [`run`](super::forward::run).
-    #[inline(always)]
-    unsafe fn mask(self, scores: &mut C::Scores, ticket: Ticket, block: u32) {
-        // SAFETY: the caller's contract.
-        let (tile, sequence) = unsafe { ticket.place() };
-        let band = self.arguments.params.band;
-        // Places are computed here, and not kept over blocks without a mask.
-        let place = Self { thread: misc::opaque(self.thread), ..self };
-        let row = tile.first_row + place.row();
-        let diagonal = band.diagonal(sequence.queries, sequence.keys) + row as i32;
-        // From the thread's first column of the block.
-        let column = (block * C::BLOCK_N + place.thread % 4 * 2) as i32;
-        let x = scores.as_mut();
-        unroll!(ROW in 0..2, {
-            let visible = band.visible(diagonal + 8 * ROW as i32, sequence.keys);
-            let (first, end) = (visible.first as i32 - column, visible.end as i32 - column);
-            unroll!(STEP in 0..32, {
-                if STEP < steps::<C::Scores>() {
-                    unroll!(I in 0..2, {
-                        let key = (8 * STEP + I) as i32;
-                        if key < first || key >= end {
-                            x[4 * STEP + 2 * ROW + I] = f32::NEG_INFINITY;
-                        }
-                    });
-                }
-            });
+/// Sets the scores of keys that a query does not see to minus infinity. The thread's first score is that of
+/// row `row` of the tile and of key `column`.
+///
+/// # Safety
+/// As for [`Ticket::place`].
+#[inline(always)]
+pub(super) unsafe fn hide<S: Fragment>(scores: &mut S, band: Band, ticket: Ticket, row: u32, column: u32) {
+    // SAFETY: the caller's contract.
+    let (tile, sequence) = unsafe { ticket.place() };
+    let diagonal = band.diagonal(sequence.queries, sequence.keys) + (tile.first_row + row) as i32;
+    let x = scores.as_mut();
+    unroll!(ROW in 0..2, {
+        let visible = band.visible(diagonal + 8 * ROW as i32, sequence.keys);
+        let (first, end) = (visible.first as i32 - column as i32, visible.end as i32 - column as i32);
+        unroll!(STEP in 0..32, {
+            if STEP < steps::<S>() {
+                unroll!(I in 0..2, {
+                    let key = (8 * STEP + I) as i32;
+                    if key < first || key >= end {
+                        x[4 * STEP + 2 * ROW + I] = f32::NEG_INFINITY;
+                    }
+                });
+            }
         });
-    }
+    });
 }

@@ -1,0 +1,100 @@
+//! The kernels: one table of all instances of [`forward::run`](super::forward::run), which the host chooses
+//! from.
+
+use cuda_std::wgmma::ElementType;
+#[cfg(feature = "kernels")]
+use cuda_std::{kernel, tma::TensorMap};
+
+use super::config::{BLOCK_M, BLOCK_N, Config, THREADS};
+use crate::sm90::instances::Entry;
+#[cfg(feature = "kernels")]
+use {
+    super::forward::{Arguments, run},
+    super::scales::{Scale, Scales},
+    crate::block_lists::Lists,
+    crate::problem::{AttentionParams, Packing},
+    crate::score::Identity,
+    crate::sm90::forward::{self, Maps, Outputs},
+};
+
+/// Kernels: name, largest head size, stages, overlapping products.
+macro_rules! kernels {
+    ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: head $head:literal, $stages:literal stages, overlaps $overlaps:literal;)*) => {
+        $(
+            /// The configuration of the kernel of this name.
+            #[derive(Clone, Copy)]
+            pub struct $config;
+
+            impl Config for $config {
+                type Result = [f32; $head / 2];
+                const STAGES: u32 = $stages;
+                const OVERLAPS: bool = $overlaps;
+            }
+
+            #[doc = concat!("Attention in e4m3 for head sizes up to ", $head, "; see [`TABLE`] and the module.")]
+            ///
+            /// # Safety
+            /// As [`run`] for this configuration.
+            #[cfg(feature = "kernels")]
+            #[kernel(launch_bounds(THREADS, 1))]
+            pub unsafe fn $name(
+                queries: &TensorMap,
+                keys: &TensorMap,
+                values: &TensorMap,
+                params: AttentionParams,
+                data: *mut u8,
+                log_sum_exp: *mut f32,
+                sinks: *const f32,
+                first_queries: *const i32,
+                first_keys: *const i32,
+                counter: *mut u32,
+                query_scales: *const f32,
+                key_scales: *const f32,
+                value_scales: *const f32,
+                query_blocks: u32,
+                key_blocks: u32,
+                value_blocks: u32,
+            ) {
+                let base = forward::Arguments {
+                    maps: Maps { queries, keys, values, output: core::ptr::null() },
+                    params: &params,
+                    packing: Packing { queries: first_queries, keys: first_keys },
+                    outputs: Outputs { data, log_sum_exp },
+                    sinks,
+                    counter,
+                    function: &Identity,
+                    lists: Lists::NONE,
+                };
+                let scales = Scales {
+                    queries: Scale { data: query_scales, blocks: query_blocks },
+                    keys: Scale { data: key_scales, blocks: key_blocks },
+                    values: Scale { data: value_scales, blocks: value_blocks },
+                };
+                // SAFETY: the caller's contract.
+                unsafe { run::<$config>(Arguments { base, scales }) }
+            }
+        )*
+
+        /// Every kernel.
+        pub const TABLE: &[Entry] = &[$(Entry {
+            name: stringify!($name),
+            element: ElementType::E4m3,
+            head: $config::HEAD,
+            block: [BLOCK_M, BLOCK_N],
+            threads: THREADS,
+            shared: $config::SHARED,
+        }),*];
+
+        /// Calls the macro of this name with the names of all kernels of `attention::sm90::fp8::instances`,
+        /// in the order of its `TABLE`.
+        #[macro_export]
+        macro_rules! for_each_sm90_fp8_kernel {
+            ($dollar callback:ident) => { $dollar callback! { $($name)* } };
+        }
+    };
+}
+
+kernels! { $
+    #[kernel] fn attention_e4m3_128 as E4m3Head128: head 128, 3 stages, overlaps true;
+    #[kernel] fn attention_e4m3_256 as E4m3Head256: head 256, 2 stages, overlaps false;
+}
