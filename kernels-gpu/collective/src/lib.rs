@@ -16,6 +16,7 @@
 //! | [`reduce`] | sums: each element by one owner, who reads it from all and writes it to all (or keeps it) |
 //! | [`low_latency`] | small all-reduce without a meeting: data travel with their flags |
 //! | [`transfer`] | all-gather, broadcast, all-to-all, send, receive, barrier |
+//! | [`tick`] | marks around calls of another library |
 //!
 //! # Flags
 //! A flag is a 64-bit word in the memory of the rank that waits for it. It holds an *epoch*, which grows with
@@ -39,6 +40,7 @@ pub mod meeting;
 pub mod number;
 pub mod reduce;
 pub mod team;
+pub mod tick;
 pub mod transfer;
 
 /// Threads of a block: a warp for each peer, and enough to keep the link busy.

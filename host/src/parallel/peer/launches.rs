@@ -8,6 +8,7 @@ use collective::transfer::{Moves, transfer};
 use collective::{THREADS, UNIT};
 
 use super::shared::Shared;
+use super::plan::MUCH;
 use super::{Algorithm, Plan};
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
@@ -16,10 +17,6 @@ use crate::parallel::call::{Call, Kind, Reduction};
 use crate::parallel::operand::Operand;
 use crate::stream::Stream;
 use crate::tensor::DType;
-
-/// Bytes from which an all-gather loads from its peers instead of storing to them. Stores take one way over
-/// the link, loads two; but of loads the link carries more (`benches/NOTES.md`).
-const PULLED: u64 = 32 << 20;
 
 /// A call of a rank with its buffers. Without an input, the output is the input.
 pub(in crate::parallel) struct Order<'a> {
@@ -149,7 +146,7 @@ impl Shared {
         let all = (1 << ranks) - 1;
         let one = Moves { count: 1, source: rank, bytes, ..Moves::default() };
         match kind {
-            Kind::AllGather if bytes * u64::from(ranks) >= PULLED => {
+            Kind::AllGather if bytes * u64::from(ranks) >= MUCH as u64 => {
                 let moves = Moves {
                     count: ranks,
                     first: rank,
