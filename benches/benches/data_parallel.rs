@@ -5,13 +5,12 @@ use std::process::ExitCode;
 
 use half::bf16;
 use ironwarp::graph::Graph;
-use ironwarp::ops::convert::convert_into;
+use ironwarp::ops::convert::{convert, convert_into};
 use ironwarp::ops::gemm::{Matmul, Matrix, MatrixMut};
 use ironwarp::ops::saxpy::saxpy;
 use ironwarp::parallel::{BucketConfig, Communicator, GradientBuckets, Group, Overlap, Reduction};
-use ironwarp::stream::Event;
 use ironwarp::tensor::DType;
-use ironwarp::{Device, Result, Stream, Tensor};
+use ironwarp::{Device, Event, Result, Stream, Tensor};
 use ironwarp_benches::{Outcome, Session, Work};
 use testkit::{Family, input};
 
@@ -63,13 +62,7 @@ fn main() -> ExitCode {
 }
 
 /// Milliseconds of a step: the median.
-fn bench(
-    session: &mut Session,
-    devices: &[Device],
-    size: Size,
-    in_graph: bool,
-    shape: &str,
-) -> Outcome<f64> {
+fn bench(session: &mut Session, devices: &[Device], size: Size, in_graph: bool, shape: &str) -> Outcome<f64> {
     let results = Group::open(devices)?.run(|rank| {
         let stream = rank.device().stream()?;
         stream.scope(|_| measure(rank, &stream, size, in_graph))
@@ -161,7 +154,7 @@ impl Weight {
         let values: Vec<f32> =
             input::<f32>(Family::Normal, seed, from * to).iter().map(|w| w * scale).collect();
         let master = Tensor::from_slice(stream, &[from, to], &values)?;
-        Ok(Weight { rounded: master.to_dtype(DType::BF16)?, master })
+        Ok(Weight { rounded: convert(stream, &master, DType::BF16)?, master })
     }
 
     fn update(&mut self, stream: &Stream, buckets: &GradientBuckets, index: usize) -> Result<()> {

@@ -21,6 +21,8 @@ const LEAST: c_int = 22800;
 pub type Code = c_int;
 /// `ncclSuccess`.
 pub const SUCCESS: Code = 0;
+/// `ncclInvalidUsage`.
+pub const INVALID_USAGE: Code = 5;
 /// `ncclInProgress`: a call on a communicator that does not block goes on in the background.
 pub const IN_PROGRESS: Code = 7;
 

@@ -21,7 +21,7 @@ use crate::tensor::DType;
 ///
 /// A group in which a call has failed stays failed: every later call returns [`crate::Error::Parallel`]. The
 /// contents of buffers that were on their way are then unknown.
-pub struct Communicator(Member);
+pub struct Communicator(pub(super) Member);
 
 /// A rank, by the way in which it reaches the others.
 pub(super) enum Member {

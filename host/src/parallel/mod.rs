@@ -43,6 +43,7 @@ mod call;
 mod check;
 pub mod checkpoint;
 mod communicator;
+mod fused;
 mod group;
 mod ledger;
 mod metrics;

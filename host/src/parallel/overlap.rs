@@ -38,7 +38,7 @@ impl Marks {
 
     /// Waits for the events.
     pub fn read(&self) -> Result<Overlap> {
-        let at = |event: &Event| Ok(f64::from(Event::elapsed_ms(&self.begin, event)?));
+        let at = |event: &Event| -> Result<f64> { Ok(Event::elapsed_ms(&self.begin, event)?.into()) };
         let span = |(bytes, begin, end): &(usize, Event, Event)| {
             Ok(BucketSpan { bytes: *bytes, begin_ms: at(begin)?, end_ms: at(end)? })
         };

@@ -97,7 +97,15 @@ impl GradientBuckets {
         // Above the step's kernels: they leave room as their blocks end.
         let stream = stream.device().pooled_stream_with_priority(1)?;
         let is_ready = vec![false; lengths.len()];
-        Ok(GradientBuckets { buckets, places, is_ready, stream, reduction: config.reduction, next: 0, marks: None })
+        Ok(GradientBuckets {
+            buckets,
+            places,
+            is_ready,
+            stream,
+            reduction: config.reduction,
+            next: 0,
+            marks: None,
+        })
     }
 
     /// Buckets.
@@ -153,8 +161,8 @@ impl GradientBuckets {
             let begin = match &self.marks {
                 None => None,
                 Some(_) => {
-                    // The stream waits for the gradients: the event is behind that.
-                    bucket.buffer.view().within().begin(&self.stream, true)?;
+                    // The stream waits for the gradients, and the event is behind that. The use is the sum's.
+                    let _ = bucket.buffer.view().within().begin(&self.stream, true)?;
                     Some(recorded(&self.stream)?)
                 }
             };

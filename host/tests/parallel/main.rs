@@ -7,6 +7,7 @@ mod graphs;
 mod metrics;
 mod nccl;
 mod ops_collectives;
+mod ops_fused;
 mod runner;
 mod sequences;
 

@@ -72,7 +72,10 @@ fn steps_are_timed() -> Result<()> {
             let Some(overlap) = overlap else { continue };
             let bytes: Vec<usize> = overlap.buckets.iter().map(|bucket| bucket.bytes).collect();
             assert_eq!(bytes, [4000, 12_000, 40]);
-            assert!(overlap.buckets.iter().all(|it| 0.0 <= it.begin_ms && it.begin_ms <= it.end_ms), "{overlap}");
+            assert!(
+                overlap.buckets.iter().all(|it| 0.0 <= it.begin_ms && it.begin_ms <= it.end_ms),
+                "{overlap}"
+            );
             assert!(overlap.buckets.is_sorted_by(|a, b| a.end_ms <= b.begin_ms), "{overlap}");
             assert!(overlap.compute_ms > 0.0 && overlap.reduce_ms() > 0.0, "{overlap}");
             assert!((0.0..=1.0).contains(&overlap.hidden_share()), "{overlap}");

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use driver::nccl::{Code, Comm, Library, dtype, operator};
+use driver::nccl::{Code, Comm, INVALID_USAGE, Library, dtype, operator};
 
 use crate::parallel::Reduction;
 use crate::parallel::call::{Call, Kind};
@@ -51,6 +51,8 @@ pub(super) unsafe fn issue(
             Kind::Send { from: sender, .. } => {
                 (library.recv)(to, count, dtype, sender as c_int, comm, stream)
             }
+            // Those are made of other calls.
+            Kind::AllReduceNorm { .. } | Kind::AllReduceScaled { .. } => INVALID_USAGE,
             // NCCL has no barrier. A sum of a number of each rank ends when all have given theirs.
             Kind::Barrier | Kind::Split => {
                 let number = at.number as *mut c_void;

@@ -7,8 +7,8 @@ use collective::team::{Signals, Team};
 use collective::transfer::{Moves, transfer};
 use collective::{THREADS, UNIT};
 
-use super::shared::Shared;
 use super::plan::MUCH;
+use super::shared::Shared;
 use super::{Algorithm, Plan};
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
@@ -59,7 +59,7 @@ impl Shared {
     #[track_caller]
     pub fn launch(&self, rank: u32, stream: &Stream, plan: Plan, order: &Order<'_>) -> Result<()> {
         let call = order.call;
-        let team = Team { call: call.number(), sequence: order.sequence as u32, ..self.team(rank) };
+        let team = self.team_of(rank, order);
         match (plan.algorithm, call.kind) {
             (Algorithm::Local, _) => Ok(()),
             (Algorithm::LowLatency, Kind::AllReduce(reduction)) => {
@@ -90,8 +90,13 @@ impl Shared {
         }
     }
 
+    /// The team of an order's launch.
+    pub fn team_of(&self, rank: u32, order: &Order<'_>) -> Team {
+        Team { call: order.call.number(), sequence: order.sequence as u32, ..self.team(rank) }
+    }
+
     /// The parts of a launch that all kernels have.
-    fn arguments<'a>(&'a self, rank: u32, plan: Plan, order: &Order<'a>) -> Arguments<'a> {
+    pub fn arguments<'a>(&'a self, rank: u32, plan: Plan, order: &Order<'a>) -> Arguments<'a> {
         let signals = self.states[rank as usize].view().within().cast();
         let (input, output) = (order.input.map(|x| x.within), order.output.map(|x| x.within));
         let config = LaunchConfig::new([plan.blocks, 1, 1], [THREADS, 1, 1]);

@@ -39,6 +39,29 @@ impl Member {
         self.shared.launch(self.rank, stream, plan, &order).inspect_err(|error| self.fail(error))
     }
 
+    /// Checks and enters a call with kernels of its own, and queues them by `launch`.
+    #[track_caller]
+    pub fn queue_fused<'a>(
+        &mut self,
+        stream: &Stream,
+        call: Call,
+        input: Operand<'a>,
+        launch: impl FnOnce(&Self, Plan, &Order<'a>) -> Result<()>,
+    ) -> Result<()> {
+        let device = &self.shared.devices[self.rank as usize];
+        stream.same_device("the communicator", device)?;
+        stream.same_device("the input", input.device)?;
+        self.shared.check(self.rank)?;
+        let plan = Plan::of(&call, self.shared.ranks(), self.shared.room);
+        let capture = stream.capture()?;
+        let sequence = self.enter(call)?;
+        if let Some(capture) = capture {
+            capture.keep_alive(self.shared.clone());
+        }
+        let order = Order { call, sequence, input: Some(input), output: None };
+        launch(self, plan, &order).inspect_err(|error| self.fail(error))
+    }
+
     /// The rank's part of a split; `None` without a color.
     #[track_caller]
     pub fn split(&mut self, color: Option<u32>, key: i64) -> Result<Option<Self>> {

@@ -1,5 +1,6 @@
 //! Collectives by kernels of our own, over the memory of peers in one process.
 
+mod fused;
 mod launches;
 mod member;
 mod plan;

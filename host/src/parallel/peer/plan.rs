@@ -66,8 +66,13 @@ impl Plan {
             return Plan { algorithm: Algorithm::Local, blocks: 0 };
         }
         let algorithm = match call.kind {
-            Kind::AllReduce(_) if bytes <= low_latency_bytes(ranks) => Algorithm::LowLatency,
-            Kind::AllReduce(_) | Kind::ReduceScatter(_) => Algorithm::Owners,
+            Kind::AllReduce(_) | Kind::AllReduceNorm { .. } if bytes <= low_latency_bytes(ranks) => {
+                Algorithm::LowLatency
+            }
+            Kind::AllReduce(_)
+            | Kind::AllReduceNorm { .. }
+            | Kind::AllReduceScaled { .. }
+            | Kind::ReduceScatter(_) => Algorithm::Owners,
             _ => Algorithm::Copies,
         };
         Plan { algorithm, blocks: blocks_of(algorithm, call, ranks, room) }
@@ -103,14 +108,14 @@ fn blocks_of(algorithm: Algorithm, call: &Call, ranks: u32, room: u32) -> u32 {
         Algorithm::LowLatency => (bytes.div_ceil(DATA), SMALL),
         _ => {
             let moved = match call.kind {
-                Kind::AllReduce(_) => bytes / ranks as usize,
+                Kind::AllReduce(_) | Kind::AllReduceScaled { .. } => bytes / ranks as usize,
                 Kind::Broadcast { .. } => bytes / (ranks as usize - 1),
                 _ => bytes,
             };
             let most = match call.kind {
                 Kind::AllReduce(_) if moved >= 2 * MUCH => VERY_LARGE,
                 Kind::AllReduce(_) => LARGE,
-                Kind::ReduceScatter(_) => LOADING,
+                Kind::ReduceScatter(_) | Kind::AllReduceScaled { .. } => LOADING,
                 Kind::AllGather if bytes * ranks as usize >= MUCH => LOADING,
                 _ if moved >= MUCH => LOADING,
                 _ => LARGE,
