@@ -197,7 +197,7 @@ functions! {
     get_unique_id = "ncclGetUniqueId" (*mut UniqueId) -> Code;
     /// A code in words.
     get_error_string = "ncclGetErrorString" (Code) -> *const c_char;
-    /// What went wrong last, in words.
+    /// The last error in words.
     get_last_error = "ncclGetLastError" (Comm) -> *const c_char;
     /// Joins a communicator: its place, ranks, id, rank, config.
     comm_init_rank_config = "ncclCommInitRankConfig" (*mut Comm, c_int, UniqueId, c_int, *mut Config) -> Code;
@@ -236,7 +236,7 @@ impl Library {
         unsafe { text((self.get_error_string)(code)) }
     }
 
-    /// What went wrong last on this thread, in the library's words; empty if it has none.
+    /// The last error in the library's words; empty if it has none.
     pub fn last_error(&self) -> String {
         // SAFETY: without a communicator the function returns the text of the last error.
         unsafe { text((self.get_last_error)(core::ptr::null_mut())) }
@@ -246,12 +246,11 @@ impl Library {
 /// # Safety
 /// `words` is null or a text that ends with 0.
 unsafe fn text(words: *const c_char) -> String {
-    // SAFETY: the caller's promise.
     if words.is_null() {
-        String::new()
-    } else {
-        unsafe { CStr::from_ptr(words) }.to_string_lossy().into_owned()
+        return String::new();
     }
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(words) }.to_string_lossy().into_owned()
 }
 
 static LIBRARY: OnceLock<Result<Library, NcclError>> = OnceLock::new();

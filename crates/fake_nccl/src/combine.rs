@@ -1,4 +1,4 @@
-//! What ranks give, combined in their order.
+//! Elements of all ranks, combined in their order.
 
 use half::{bf16, f16};
 use num::{E4M3, E5M2};

@@ -201,7 +201,7 @@ impl Group {
     }
 }
 
-/// What each rank gets.
+/// The answer to each rank.
 fn results(head: Head, given: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
     let ranks = given.len();
     let part = |bytes: &[u8], rank: usize| {

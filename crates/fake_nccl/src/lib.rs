@@ -1,11 +1,11 @@
 //! A library with NCCL's functions, for tests without a GPU. It works: ranks of several threads or processes
 //! combine their buffers, through a hub in the process that made the id.
 //!
-//! A rank has a connection to the hub ([`hub`]). A call is a host function in its stream, which sends what the
-//! rank gives, waits for the answer, and writes it to the buffer. So calls are done in the order of the stream,
-//! and in graphs, and wait for ranks that do not come until somebody aborts the communicator. The driver's
-//! function that queues host functions is handed over by [`fake_nccl_use`], since a library cannot see that of
-//! the program.
+//! A rank has a connection to the hub ([`hub`]). A call is a host function in its stream, which sends what
+//! the rank gives, waits for the answer, and writes it to the buffer. So calls are done in the order of the
+//! stream, and in graphs, and wait for ranks that do not come until somebody aborts the communicator. The
+//! driver's function that queues host functions is handed over by [`fake_nccl_use`], since a library cannot
+//! see that of the program.
 //!
 //! The functions check what NCCL checks: the config's head, arguments, and that a communicator is used by one
 //! thread at a time.

@@ -126,13 +126,13 @@ pub enum ParallelError {
     Nccl {
         /// The rank.
         rank: u32,
-        /// What was called.
+        /// The call.
         call: String,
         /// NCCL's code.
         code: i32,
         /// The code in NCCL's words.
         words: String,
-        /// What went wrong last, in NCCL's words.
+        /// The last error in NCCL's words.
         last: String,
     },
 

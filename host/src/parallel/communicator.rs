@@ -56,8 +56,9 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// [`crate::ParallelError::NoNccl`] says what to install; [`crate::Error::InvalidArgument`] for a rank that is none;
-    /// [`crate::ParallelError::TimedOut`] when a rank does not come, [`crate::ParallelError::Nccl`], or the driver's error.
+    /// [`crate::ParallelError::NoNccl`] says what to install; [`crate::Error::InvalidArgument`] for a rank
+    /// that is none; [`crate::ParallelError::TimedOut`] when a rank does not come,
+    /// [`crate::ParallelError::Nccl`], or the driver's error.
     #[track_caller]
     pub fn join(
         device: &Device,

@@ -16,9 +16,9 @@ use crate::tensor::{DType, Tensor, TensorError, TensorMut};
 const LINE: usize = 8;
 
 impl Communicator {
-    /// The rows of all ranks' `x`, and `residual`, added up, and their norm by the root of the mean square: what
-    /// follows the products of a layer that is shared out among ranks. Residual and weight are the same on all
-    /// ranks. [`Normed::sum`] is there.
+    /// The rows of all ranks' `x`, and `residual`, added up, and their norm by the root of the mean square:
+    /// what follows the products of a layer that is shared out among ranks. Residual and weight are the same
+    /// on all ranks. [`Normed::sum`] is there.
     ///
     /// Few rows take one kernel and one way over the link; more are an all-reduce and a
     /// [`Norm`](crate::ops::row::Norm), and so is everything through NCCL.
@@ -56,8 +56,9 @@ impl Communicator {
         norm.add_and_run(stream, &sum, residual, false)
     }
 
-    /// `scale` times the sum of all ranks' `x` (f32, f16 or bf16), in f32, and the sum of the squares of that,
-    /// of one element: what an optimiser with a limit on the gradient's norm takes. The same bits on all ranks.
+    /// `scale` times the sum of all ranks' `x` (f32, f16 or bf16), in f32, and the sum of the squares of
+    /// that, of one element: what an optimiser with a limit on the gradient's norm takes. The same bits on
+    /// all ranks.
     ///
     /// # Errors
     /// As [`Communicator::all_reduce_into`]: `into` is f32, as long as `x`.

@@ -16,9 +16,10 @@ use crate::error::{Error, ParallelError, Result};
 pub enum Backend {
     /// Kernels of ours read and write the memory of peers: up to 8 devices of one process.
     PeerMemory,
-    /// NVIDIA's library: any number of devices, processes and machines. It adds up in an order of its own, rounds
-    /// sums of small floats at each rank, may lose a NaN in [`Max`](super::Reduction::Max), and compares no
-    /// calls: ranks that make different ones get a [`TimedOut`](crate::ParallelError::TimedOut), or wrong numbers.
+    /// NVIDIA's library: any number of devices, processes and machines. It adds up in an order of its own,
+    /// rounds sums of small floats at each rank, may lose a NaN in [`Max`](super::Reduction::Max), and
+    /// compares no calls: ranks that make different ones get a [`TimedOut`](crate::ParallelError::TimedOut),
+    /// or wrong numbers.
     Nccl,
 }
 
@@ -57,8 +58,8 @@ impl Group {
     /// As [`Group::open`], with settings.
     ///
     /// # Errors
-    /// As [`Group::open`]. With [`Backend::PeerMemory`] also [`Error::InvalidArgument`] for more than 8 devices,
-    /// and [`ParallelError::NoPeerAccess`]; with [`Backend::Nccl`], [`ParallelError::Nccl`].
+    /// As [`Group::open`]. With [`Backend::PeerMemory`] also [`Error::InvalidArgument`] for more than 8
+    /// devices, and [`ParallelError::NoPeerAccess`]; with [`Backend::Nccl`], [`ParallelError::Nccl`].
     #[track_caller]
     pub fn with_options(devices: &[Device], options: GroupOptions) -> Result<Self> {
         are_different(devices)?;

@@ -31,7 +31,7 @@ impl Marks {
         Ok(marks)
     }
 
-    /// What the step's stream has been given is the backward pass.
+    /// The step's stream has been given the backward pass.
     pub fn end(&self) -> Result<()> {
         self.stream.record(&self.computed)
     }
@@ -47,8 +47,8 @@ impl Marks {
     }
 }
 
-/// When the sums of a step ran beside its forward and backward pass. Milliseconds since the begin of the step,
-/// by the device's clock. `Display` shows them as a table with a bar for each bucket.
+/// When the sums of a step ran beside its forward and backward pass. Milliseconds since the begin of the
+/// step, by the device's clock. `Display` shows them as a table with a bar for each bucket.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Overlap {
     /// The end of the backward pass.

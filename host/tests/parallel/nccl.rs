@@ -338,7 +338,7 @@ fn a_killed_process_ends_calls_through_nccl() -> Result<()> {
         assert!(first.success() && !last.success(), "{first}, {last}");
         return Ok(());
     }
-    let (_client, mut rank) = joined(4000)?;
+    let (client, mut rank) = joined(4000)?;
     let stream = rank.device().stream()?;
     sum(&mut rank, &stream, 10)?;
     if rank.rank() == 1 {
@@ -348,7 +348,7 @@ fn a_killed_process_ends_calls_through_nccl() -> Result<()> {
     let error = parallel(sum(&mut rank, &stream, 10));
     assert!(matches!(error, ParallelError::Nccl { .. } | ParallelError::TimedOut { .. }), "{error}");
     assert!(begun.elapsed() < Duration::from_millis(4000) + SLACK, "{:?}", begun.elapsed());
-    // What rank 1 has left of the job is not this test's.
-    std::mem::forget(_client);
+    // Leaving the job would wait for rank 1.
+    std::mem::forget(client);
     Ok(())
 }

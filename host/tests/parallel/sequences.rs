@@ -251,8 +251,12 @@ fn rounds(rounds: std::ops::Range<u64>, sequences: u64) -> Result<()> {
 fn rounds_to_play(all: std::ops::Range<u64>) -> std::ops::Range<u64> {
     let Ok(text) = std::env::var("IRONWARP_ROUNDS") else { return all };
     let part = text.split_once("..").and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?));
-    let part: std::ops::Range<u64> = part.unwrap_or_else(|| panic!("IRONWARP_ROUNDS={text}, wanted FROM..TO"));
-    assert!(all.start <= part.start && part.start < part.end && part.end <= all.end, "{part:?} is not in {all:?}");
+    let part: std::ops::Range<u64> =
+        part.unwrap_or_else(|| panic!("IRONWARP_ROUNDS={text}, wanted FROM..TO"));
+    assert!(
+        all.start <= part.start && part.start < part.end && part.end <= all.end,
+        "{part:?} is not in {all:?}"
+    );
     part
 }
 

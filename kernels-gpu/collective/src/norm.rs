@@ -1,5 +1,5 @@
-//! A small all-reduce with what follows it in a transformer: the residual is added, and rows are divided by the
-//! root of their mean square.
+//! A small all-reduce with what follows it in a transformer: the residual is added, and rows are divided by
+//! the root of their mean square.
 //!
 //! ```text
 //!   sum[row]    = residual[row] + input of rank 0 [row] + input of rank 1 [row] + ..       rounded
@@ -34,7 +34,7 @@ pub struct Rows {
     pub eps: f32,
 }
 
-/// What a rank reads and writes beside what travels.
+/// The buffers of a rank.
 #[derive(Clone, Copy)]
 struct Buffers {
     input: *const u32,

@@ -102,12 +102,12 @@ unsafe fn reduce<T: Addend, const N: usize>(team: &Team, part: &Part, meeting: &
     }
 }
 
-/// Up to four units, from byte `from` of the inputs on, `stride` bytes apart, combined: those of the next rank
-/// are under way while those of one are combined.
+/// Up to four units, from byte `from` of the inputs on, `stride` bytes apart, combined: those of the next
+/// rank are under way while those of one are combined.
 ///
 /// # Safety
-/// As for [`reduce_parts`]; they are units of the part, at 16-byte boundaries. Elements are `T`s, `N` in half a
-/// unit.
+/// As for [`reduce_parts`]; they are units of the part, at 16-byte boundaries. Elements are `T`s, `N` in half
+/// a unit.
 #[inline(always)]
 pub(crate) unsafe fn sums<T: Addend, const N: usize, const UNITS: usize>(
     team: &Team,

@@ -151,13 +151,20 @@ impl Member {
         let shared = &self.shared;
         let call = Call::new(Kind::Split, DType::U8, 0);
         shared.enter(call);
-        let (mut child, mut config) = (std::ptr::null_mut(), Config::NON_BLOCKING);
-        shared.with(&call, |comm| {
-            // SAFETY: a live communicator; places to write to, which outlive the split, as `with` waits for it.
-            shared.device.call(|| {
-                Ok(unsafe { (shared.library.comm_split)(comm, color, key, &mut child, &mut config) })
-            })
-        })?;
+        let (mut child, mut config) = (Box::new(std::ptr::null_mut()), Config::NON_BLOCKING);
+        let told = shared.with(&call, |comm| {
+            let of_device = || {
+                // SAFETY: a live communicator; the config is copied, and the place outlives the split.
+                Ok(unsafe { (shared.library.comm_split)(comm, color, key, &mut *child, &mut config) })
+            };
+            shared.device.call(of_device)
+        });
+        if let Err(error) = told {
+            // NCCL may not have heard of it yet, and still write there.
+            Box::leak(child);
+            return Err(error);
+        }
+        let child = *child;
         let (rank, failure) = (shared.rank, shared.failure.clone());
         let part =
             Shared::open(shared.library, &shared.device, "split", (rank, shared.limit), failure, |comm| {

@@ -1,4 +1,4 @@
-//! What a rank shares with its watchdog and with captured graphs: NCCL's communicator, and what marks say.
+//! Shared by a rank, its watchdog and captured graphs: NCCL's communicator, and what marks say.
 
 use std::collections::VecDeque;
 use std::ptr::null_mut;
@@ -75,7 +75,7 @@ pub struct Shared {
     pub failure: std::sync::Arc<Failure>,
     /// Of marks; then a number for barriers.
     pub counts: DeviceBuffer<u32>,
-    /// What marks write for the host.
+    /// Where marks write for the host.
     seen: PinnedBuffer<u64>,
     /// The latest calls, and the number of the next.
     calls: Mutex<(VecDeque<(u32, Call)>, u32)>,
@@ -121,8 +121,9 @@ impl Shared {
         let counts = DeviceBuffer::zeroed(&stream, 2)?;
         stream.synchronize()?;
         let seen = PinnedBuffer::zeroed(device, 1)?;
-        let mut comm = null_mut();
-        let told = device.call(|| Ok(create(&mut comm)))?;
+        let mut place = Box::new(null_mut());
+        let told = device.call(|| Ok(create(&mut place)))?;
+        let comm = *place;
         let ended = if comm.is_null() && told == SUCCESS {
             Ok(())
         } else {
@@ -139,6 +140,8 @@ impl Shared {
                 // SAFETY: a live communicator, which nobody uses any more.
                 let _ = device.call(|| Ok(unsafe { (library.comm_abort)(comm) }));
             }
+            // NCCL may not have heard of it yet, and still write there.
+            Box::leak(place);
             return Err(error.into());
         }
         if comm.is_null() {
@@ -252,7 +255,7 @@ impl Shared {
         sequence
     }
 
-    /// What marks have said: how many there were, and the number of the last one's call.
+    /// Marks so far, and the number of the last one's call.
     pub fn marks(&self) -> (u32, u32) {
         // SAFETY: a word of page-locked memory, which lives as long as `self`; everyone reaches it by atomic
         // operations.

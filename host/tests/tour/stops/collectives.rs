@@ -52,7 +52,8 @@ fn rank(mut rank: Communicator) -> Result<Vec<u8>, Error> {
 
 /// Two marks: what the host sees.
 fn marks(stream: &Stream) -> Result<[u8; 8], Error> {
-    let (mut count, seen) = (DeviceBuffer::<u32>::zeroed(stream, 1)?, DeviceBuffer::<u64>::zeroed(stream, 1)?);
+    let (mut count, seen) =
+        (DeviceBuffer::<u32>::zeroed(stream, 1)?, DeviceBuffer::<u64>::zeroed(stream, 1)?);
     let mark = Mark { seen: seen.as_ptr().raw(), sequence: 7 };
     for _ in 0..2 {
         // SAFETY: one thread; both live until the stream has been waited for.
