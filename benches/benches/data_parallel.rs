@@ -133,6 +133,11 @@ struct Block {
     down: Weight,
 }
 
+/// Normal numbers, of which a part is drawn: that takes time.
+fn numbers(seed: u64, count: usize) -> impl Iterator<Item = f32> {
+    input::<f32>(Family::Normal, seed, count.min(100_003)).into_iter().cycle().take(count)
+}
+
 /// In f32, and as products take it.
 struct Weight {
     master: Tensor,
@@ -151,8 +156,7 @@ struct Trainer {
 impl Weight {
     fn new(stream: &Stream, seed: u64, from: usize, to: usize) -> Result<Self> {
         let scale = (from as f32).sqrt().recip();
-        let values: Vec<f32> =
-            input::<f32>(Family::Normal, seed, from * to).iter().map(|w| w * scale).collect();
+        let values: Vec<f32> = numbers(seed, from * to).map(|w| w * scale).collect();
         let master = Tensor::from_slice(stream, &[from, to], &values)?;
         Ok(Weight { rounded: convert(stream, &master, DType::BF16)?, master })
     }
@@ -175,7 +179,8 @@ impl Trainer {
             })
         };
         let batch = |seed: u64| {
-            let values = input::<bf16>(Family::Normal, seed + u64::from(rank.rank()), tokens * width);
+            let seed = seed + u64::from(rank.rank());
+            let values: Vec<bf16> = numbers(seed, tokens * width).map(bf16::from_f32).collect();
             Tensor::from_slice(stream, &[tokens, width], &values)
         };
         Ok(Trainer {

@@ -58,9 +58,6 @@ pub mod operator {
     pub const AVG: c_int = 4;
 }
 
-/// `NCCL_SPLIT_NOCOLOR`: the rank is in no part.
-pub const NO_COLOR: c_int = -1;
-
 /// `ncclUniqueId`: by it ranks find each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
@@ -201,18 +198,12 @@ functions! {
     get_last_error = "ncclGetLastError" (Comm) -> *const c_char;
     /// Joins a communicator: its place, ranks, id, rank, config.
     comm_init_rank_config = "ncclCommInitRankConfig" (*mut Comm, c_int, UniqueId, c_int, *mut Config) -> Code;
-    /// Splits a communicator by color and key.
-    comm_split = "ncclCommSplit" (Comm, c_int, c_int, *mut Comm, *mut Config) -> Code;
     /// Frees a communicator.
     comm_destroy = "ncclCommDestroy" (Comm) -> Code;
     /// Stops a communicator's work, and frees it.
     comm_abort = "ncclCommAbort" (Comm) -> Code;
     /// The state of a communicator.
     comm_get_async_error = "ncclCommGetAsyncError" (Comm, *mut Code) -> Code;
-    /// A communicator's ranks.
-    comm_count = "ncclCommCount" (Comm, *mut c_int) -> Code;
-    /// The rank in it.
-    comm_user_rank = "ncclCommUserRank" (Comm, *mut c_int) -> Code;
     /// All-reduce.
     all_reduce = "ncclAllReduce" (*const c_void, *mut c_void, usize, c_int, c_int, Comm, Stream) -> Code;
     /// Reduce-scatter: the count is that of the output.

@@ -20,7 +20,7 @@ pub const BROADCAST: u32 = 3;
 pub const ALL_TO_ALL: u32 = 4;
 pub const SEND: u32 = 5;
 pub const RECEIVE: u32 = 6;
-/// The first request of a rank: `peer` is its number, `operator` the number of ranks, `dtype` the group's.
+/// The first request of a rank: `peer` is its number, `operator` the number of ranks.
 pub const JOIN: u32 = 7;
 /// The last one, which has no answer.
 pub const BYE: u32 = 8;
@@ -85,10 +85,8 @@ struct Group {
     is_broken: bool,
 }
 
-type Groups = Mutex<HashMap<i32, Group>>;
-
-fn locked(groups: &Groups) -> MutexGuard<'_, HashMap<i32, Group>> {
-    groups.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(group: &Mutex<Group>) -> MutexGuard<'_, Group> {
+    group.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts a hub. What ranks need to find it.
@@ -96,11 +94,11 @@ pub fn start() -> io::Result<[u8; 128]> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut id = [0; 128];
     id[..2].copy_from_slice(&listener.local_addr()?.port().to_le_bytes());
-    let groups = Arc::new(Groups::default());
+    let group = Arc::new(Mutex::<Group>::default());
     thread::Builder::new().name("fake-nccl-hub".into()).spawn(move || {
         for connection in listener.incoming().flatten() {
-            let groups = groups.clone();
-            thread::spawn(move || serve(&groups, connection));
+            let group = group.clone();
+            thread::spawn(move || serve(&group, connection));
         }
     })?;
     Ok(id)
@@ -114,26 +112,24 @@ pub fn connect(id: &[u8; 128]) -> io::Result<TcpStream> {
 }
 
 /// A rank's connection, to its end.
-fn serve(groups: &Groups, mut connection: TcpStream) {
+fn serve(group: &Mutex<Group>, mut connection: TcpStream) {
     let _ = connection.set_nodelay(true);
     let Ok((head, _)) = receive(&mut connection) else { return };
-    let (group, rank) = (head.dtype, head.peer.cast_unsigned());
+    let rank = head.peer.cast_unsigned();
     let Ok(writer) = connection.try_clone() else { return };
     {
-        let mut groups = locked(groups);
-        let joined = groups.entry(group).or_default();
-        joined.ranks = head.operator as usize;
-        joined.connections.insert(rank, writer);
-        joined.request(rank, head, Vec::new());
+        let mut group = locked(group);
+        group.ranks = head.operator as usize;
+        group.connections.insert(rank, writer);
+        group.request(rank, head, Vec::new());
     }
     loop {
         let request = receive(&mut connection);
-        let mut groups = locked(groups);
-        let Some(joined) = groups.get_mut(&group) else { return };
+        let mut group = locked(group);
         match request {
             Ok((Head { kind: BYE, .. }, _)) => return,
-            Ok((head, given)) => joined.request(rank, head, given),
-            Err(_) => return joined.end(),
+            Ok((head, given)) => group.request(rank, head, given),
+            Err(_) => return group.end(),
         }
     }
 }

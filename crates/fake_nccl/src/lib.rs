@@ -115,35 +115,10 @@ pub unsafe extern "C" fn ncclCommInitRankConfig(
     if !is_config || config.version < 22_800 || config.blocking != 0 || !(0..ranks).contains(&rank) {
         return INVALID_ARGUMENT;
     }
-    let made = Rank::join(id.0, 0, rank as u32, ranks as u32);
+    let made = Rank::join(id.0, rank as u32, ranks as u32);
     // SAFETY: the caller's promise.
     unsafe { *comm = Box::into_raw(Box::new(made)) };
     IN_PROGRESS
-}
-
-/// # Safety
-/// `comm` is a live communicator, `child` a place that lives until the split is done.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclCommSplit(
-    comm: RankPtr,
-    color: c_int,
-    key: c_int,
-    child: *mut RankPtr,
-    config: *const Config,
-) -> Code {
-    // SAFETY: the caller's promise.
-    let (rank, config) = unsafe { (&*comm, &*config) };
-    if config.magic != 0xcafe_beef {
-        return INVALID_ARGUMENT;
-    }
-    match rank.split(color, key) {
-        Ok(made) => {
-            // SAFETY: the caller's promise.
-            unsafe { *child = made.map_or(std::ptr::null_mut(), |made| Box::into_raw(Box::new(made))) };
-            SUCCESS
-        }
-        Err(code) => code,
-    }
 }
 
 /// # Safety
@@ -170,24 +145,6 @@ pub unsafe extern "C" fn ncclCommAbort(comm: RankPtr) -> Code {
 pub unsafe extern "C" fn ncclCommGetAsyncError(comm: RankPtr, code: *mut Code) -> Code {
     // SAFETY: the caller's promise.
     unsafe { *code = (*comm).state().load(Ordering::Acquire) };
-    SUCCESS
-}
-
-/// # Safety
-/// As for [`ncclCommGetAsyncError`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclCommCount(comm: RankPtr, count: *mut c_int) -> Code {
-    // SAFETY: the caller's promise.
-    unsafe { *count = (*comm).ranks as c_int };
-    SUCCESS
-}
-
-/// # Safety
-/// As for [`ncclCommGetAsyncError`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclCommUserRank(comm: RankPtr, rank: *mut c_int) -> Code {
-    // SAFETY: the caller's promise.
-    unsafe { *rank = (*comm).rank as c_int };
     SUCCESS
 }
 

@@ -2,11 +2,11 @@
 
 use std::ffi::c_void;
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicI32, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use crate::hub::{self, ALL_GATHER, BYE, Head, JOIN};
+use crate::hub::{self, BYE, Head, JOIN};
 use crate::{IN_PROGRESS, REMOTE_ERROR, SUCCESS, SYSTEM_ERROR};
 
 /// `ncclComm_t`.
@@ -14,15 +14,10 @@ pub type RankPtr = *mut Rank;
 
 /// A communicator.
 pub struct Rank {
-    pub rank: u32,
     pub ranks: u32,
-    id: [u8; 128],
     line: Arc<Line>,
     /// Calls that streams and graphs have the addresses of.
     jobs: Mutex<Vec<Arc<Job>>>,
-    /// The number of the next group that is split off.
-    splits: AtomicI64,
-    group: i32,
 }
 
 /// The connection. `None` before the rank has joined.
@@ -69,8 +64,8 @@ impl Line {
 }
 
 impl Rank {
-    /// Begins to join a group of an id.
-    pub fn join(id: [u8; 128], group: i32, rank: u32, ranks: u32) -> Self {
+    /// Begins to join the group of an id.
+    pub fn join(id: [u8; 128], rank: u32, ranks: u32) -> Self {
         let line = Arc::new(Line {
             connection: Mutex::default(),
             to_abort: Mutex::default(),
@@ -85,14 +80,14 @@ impl Rank {
                     *joining.to_abort.lock().unwrap_or_else(PoisonError::into_inner) = Some(copy);
                     *joining.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
                     let (operator, peer) = (ranks.cast_signed(), rank.cast_signed());
-                    if joining.ask(Head { kind: JOIN, dtype: group, operator, peer }, &[]).is_ok() {
+                    if joining.ask(Head { kind: JOIN, dtype: 0, operator, peer }, &[]).is_ok() {
                         joining.state.store(SUCCESS, Ordering::Release);
                     }
                 }
                 Err(_) => joining.state.store(SYSTEM_ERROR, Ordering::Release),
             }
         });
-        Rank { rank, ranks, id, line, jobs: Mutex::default(), splits: AtomicI64::new(0), group }
+        Rank { ranks, line, jobs: Mutex::default() }
     }
 
     /// `ncclSuccess`, `ncclInProgress`, or what went wrong.
@@ -106,28 +101,6 @@ impl Rank {
         let address = Arc::as_ptr(&job);
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).push(job);
         address.cast_mut().cast()
-    }
-
-    /// Waits for all ranks, and joins those of the same color.
-    pub fn split(&self, color: i32, key: i32) -> Result<Option<Rank>, i32> {
-        let own = [color.to_le_bytes(), key.to_le_bytes()].concat();
-        let head = Head { kind: ALL_GATHER, dtype: 1, operator: -1, peer: 0 };
-        let all = self.line.ask(head, &own)?;
-        let split = self.splits.fetch_add(1, Ordering::Relaxed) as i32;
-        if color < 0 {
-            return Ok(None);
-        }
-        let number = |bytes: &[u8]| i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-        let mut members: Vec<(i32, u32)> = (0..)
-            .zip(all.chunks(8))
-            .filter(|(_, part)| number(part) == color)
-            .map(|(rank, part)| (number(&part[4..]), rank))
-            .collect();
-        members.sort_unstable();
-        let own = members.iter().position(|&(_, rank)| rank == self.rank).unwrap_or(0);
-        // Another number for each split and color; groups of groups go on from theirs.
-        let group = (self.group * 31 + split + 1) * 1009 + color;
-        Ok(Some(Rank::join(self.id, group, own as u32, members.len() as u32)))
     }
 
     /// The end of a rank whose calls are done.

@@ -230,6 +230,10 @@ fn without_nccl_it_says_what_to_install() -> Result<()> {
 #[test]
 fn an_old_nccl_is_refused() -> Result<()> {
     testkit::own_process!("NCCL_NVLS_ENABLE" = "0", "IRONWARP_NCCL" = &fake(), "FAKE_NCCL_VERSION" = "22707");
+    if !std::path::Path::new(&fake()).exists() {
+        testkit::skip("the fake is not beside this program");
+        return Ok(());
+    }
     let text = UniqueId::new().expect_err("too old").to_string();
     assert!(text.contains("is NCCL 2.27.7; 2.28 or newer is needed"), "{text}");
     Ok(())

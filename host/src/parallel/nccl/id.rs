@@ -12,6 +12,9 @@ use crate::error::{ParallelError, Result};
 pub struct UniqueId(pub(super) nccl::UniqueId);
 
 impl UniqueId {
+    /// No id.
+    pub(super) const NONE: Self = UniqueId(nccl::UniqueId([0; _]));
+
     /// A new one. The process that makes it has to live until all ranks have joined.
     ///
     /// # Errors

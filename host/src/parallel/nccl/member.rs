@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use collective::tick::{Mark, tick};
-use driver::nccl::{Config, NO_COLOR, library};
+use driver::nccl::{Config, library};
 
 use super::id::UniqueId;
 use super::issue::{Addresses, issue};
@@ -13,9 +13,10 @@ use super::watch::Watch;
 use crate::device::Device;
 use crate::error::{Error, ParallelError, Result};
 use crate::launch::{LaunchConfig, launch};
+use crate::memory::DeviceBuffer;
 use crate::parallel::call::{Call, Kind};
 use crate::parallel::group::GroupOptions;
-use crate::parallel::operand::{Operand, local};
+use crate::parallel::operand::{Input, Operand, Output, local};
 use crate::parallel::peer::{Algorithm, Plan};
 use crate::stream::Stream;
 use crate::tensor::DType;
@@ -42,17 +43,10 @@ impl Member {
         let Place { rank, ranks, failure } = place;
         let (id, mut config) = (id.0, Config::NON_BLOCKING);
         let numbers = (number("the number of ranks", ranks)?, number("the rank", rank)?);
-        let shared = Shared::open(library, device, "join", (rank, options.timeout), failure, |comm| {
-            // SAFETY: places to write to; the config lives until the communicator is made.
+        let shared = Shared::open(library, device, (rank, ranks), options.timeout, failure, |comm| {
+            // SAFETY: a place that lives until the communicator is made; the config is copied.
             unsafe { (library.comm_init_rank_config)(comm, numbers.0, id, numbers.1, &mut config) }
         })?;
-        // NCCL makes one, or says why not.
-        let shared =
-            shared.ok_or_else(|| super::shared::said(library, rank, "join", driver::nccl::SUCCESS))?;
-        Self::new(shared)
-    }
-
-    fn new(shared: Shared) -> Result<Self> {
         let shared = Arc::new(shared);
         let watch = Some(Watch::start(&shared)?);
         Ok(Member { shared, watch })
@@ -143,35 +137,47 @@ impl Member {
         unsafe { launch::<tick>(stream, LaunchConfig::new([1, 1, 1], [1, 1, 1]), (mark, counts)) }
     }
 
-    /// The rank's part of a split; `None` without a color.
+    /// The rank's part of a split; `None` without a color. Ranks tell each other their parts, then the first of
+    /// each new group an id for it.
     #[track_caller]
     pub fn split(&mut self, color: Option<u32>, key: i64) -> Result<Option<Self>> {
-        let color = color.map_or(Ok(NO_COLOR), |color| number("the color", color))?;
-        let key = number("the key", key)?;
-        let shared = &self.shared;
-        let call = Call::new(Kind::Split, DType::U8, 0);
-        shared.enter(call);
-        let (mut child, mut config) = (Box::new(std::ptr::null_mut()), Config::NON_BLOCKING);
-        let told = shared.with(&call, |comm| {
-            let of_device = || {
-                // SAFETY: a live communicator; the config is copied, and the place outlives the split.
-                Ok(unsafe { (shared.library.comm_split)(comm, color, key, &mut *child, &mut config) })
-            };
-            shared.device.call(of_device)
-        });
-        if let Err(error) = told {
-            // NCCL may not have heard of it yet, and still write there.
-            Box::leak(child);
-            return Err(error);
+        let own = [color.map_or(-1, i64::from), key].map(i64::to_le_bytes).concat();
+        let all = self.gather(&own)?;
+        let number = |bytes: &[u8]| i64::from_le_bytes(std::array::from_fn(|at| bytes[at]));
+        let part = |rank: usize| &all[rank * own.len()..][..own.len()];
+        let mut members: Vec<(i64, usize)> = (0..self.ranks() as usize)
+            .filter(|&rank| number(part(rank)) == number(&own))
+            .map(|rank| (number(&part(rank)[size_of::<i64>()..]), rank))
+            .collect();
+        members.sort_unstable();
+        let is_first = color.is_some() && members[0].1 == self.rank() as usize;
+        let own_id = if is_first { UniqueId::new()? } else { UniqueId::NONE };
+        let ids = self.gather(own_id.as_bytes())?;
+        if color.is_none() {
+            return Ok(None);
         }
-        let child = *child;
-        let (rank, failure) = (shared.rank, shared.failure.clone());
-        let part =
-            Shared::open(shared.library, &shared.device, "split", (rank, shared.limit), failure, |comm| {
-                *comm = child;
-                if child.is_null() { driver::nccl::SUCCESS } else { driver::nccl::IN_PROGRESS }
-            })?;
-        part.map(Self::new).transpose()
+        let each = own_id.as_bytes().len();
+        let id = UniqueId::from_bytes(&ids[members[0].1 * each..][..each])?;
+        let rank = members.iter().position(|&(_, rank)| rank == self.rank() as usize).unwrap_or(0);
+        let place =
+            Place { rank: rank as u32, ranks: members.len() as u32, failure: self.shared.failure.clone() };
+        let options = GroupOptions { timeout: self.shared.limit, ..GroupOptions::default() };
+        Self::join(&self.shared.device, place, &id, options).map(Some)
+    }
+
+    /// The bytes of all ranks behind each other; waits for them.
+    #[track_caller]
+    fn gather(&mut self, own: &[u8]) -> Result<Vec<u8>> {
+        let call = Call::new(Kind::AllGather, DType::U8, own.len());
+        let (operation, ranks) = (Kind::Split.operation(), self.ranks());
+        let stream = self.shared.device.pooled_stream()?;
+        let given = DeviceBuffer::from_slice(&stream, own)?;
+        let mut all = DeviceBuffer::<u8>::zeroed(&stream, own.len() * ranks as usize)?;
+        let (input, output) = (given.input(operation)?, all.view_mut().output(operation)?);
+        self.queue(&stream, Plan::by_nccl(&call, ranks), call, Some(input), Some(output))?;
+        let all = all.to_vec(&stream)?;
+        self.check()?;
+        Ok(all)
     }
 }
 

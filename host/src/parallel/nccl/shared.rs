@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{sleep, yield_now};
 use std::time::{Duration, Instant};
 
@@ -72,7 +72,7 @@ pub struct Shared {
     pub ranks: u32,
     pub limit: Duration,
     handle: Mutex<Handle>,
-    pub failure: std::sync::Arc<Failure>,
+    pub failure: Arc<Failure>,
     /// Of marks; then a number for barriers.
     pub counts: DeviceBuffer<u32>,
     /// Where marks write for the host.
@@ -107,16 +107,16 @@ fn settle(library: &Library, comm: Comm, told: Code, limit: Duration, failure: &
 }
 
 impl Shared {
-    /// Makes a communicator by `create`, which starts it, and waits for it. `None` if NCCL makes none.
+    /// Makes a rank's communicator by `create`, which starts it, and waits for it.
     #[track_caller]
     pub fn open(
         library: &'static Library,
         device: &Device,
-        call: &str,
-        (rank, limit): (u32, Duration),
-        failure: std::sync::Arc<Failure>,
+        (rank, ranks): (u32, u32),
+        limit: Duration,
+        failure: Arc<Failure>,
         create: impl FnOnce(&mut Comm) -> Code,
-    ) -> Result<Option<Self>> {
+    ) -> Result<Self> {
         let stream = device.pooled_stream()?;
         let counts = DeviceBuffer::zeroed(&stream, 2)?;
         stream.synchronize()?;
@@ -124,15 +124,11 @@ impl Shared {
         let mut place = Box::new(null_mut());
         let told = device.call(|| Ok(create(&mut place)))?;
         let comm = *place;
-        let ended = if comm.is_null() && told == SUCCESS {
-            Ok(())
-        } else {
-            device.call(|| Ok(settle(library, comm, told, limit, &failure)))?
-        };
+        let ended = device.call(|| Ok(settle(library, comm, told, limit, &failure)))?;
         if let Err(code) = ended {
             let error = match code {
-                IN_PROGRESS => late(rank, 0, call.to_owned(), limit),
-                code => said(library, rank, call, code),
+                IN_PROGRESS => late(rank, 0, "join".to_owned(), limit),
+                code => said(library, rank, "join", code),
             };
             failure.found(rank, &error);
             if !comm.is_null() {
@@ -144,31 +140,18 @@ impl Shared {
             Box::leak(place);
             return Err(error.into());
         }
-        if comm.is_null() {
-            return Ok(None);
-        }
-        let (mut ranks, mut own) = (0, 0);
-        // SAFETY: a live communicator, and places to write to.
-        let codes =
-            unsafe { [(library.comm_count)(comm, &mut ranks), (library.comm_user_rank)(comm, &mut own)] };
-        let handle = Mutex::new(Handle(comm));
-        let (rank, ranks) = (own.unsigned_abs(), ranks.unsigned_abs());
-        let shared = Shared {
+        Ok(Shared {
             library,
             device: device.clone(),
             rank,
             ranks,
             limit,
-            handle,
+            handle: Mutex::new(Handle(comm)),
             failure,
             counts,
             seen,
             calls: Mutex::default(),
-        };
-        match codes.into_iter().find(|&code| code != SUCCESS) {
-            Some(code) => Err(shared.fail(said(library, rank, call, code)).into()),
-            None => Ok(Some(shared)),
-        }
+        })
     }
 
     fn handle(&self) -> MutexGuard<'_, Handle> {
