@@ -1,7 +1,7 @@
 //! A library with NCCL's functions, for tests without a GPU. It works: ranks of several threads or processes
 //! combine their buffers, through a hub in the process that made the id.
 //!
-//! A rank has a connection to the hub ([`hub`]). A call is a host function in its stream, which sends what
+//! A rank has a connection to the hub (`hub`). A call is a host function in its stream, which sends what
 //! the rank gives, waits for the answer, and writes it to the buffer. So calls are done in the order of the
 //! stream, and in graphs, and wait for ranks that do not come until somebody aborts the communicator. The
 //! driver's function that queues host functions is handed over by [`fake_nccl_use`], since a library cannot
@@ -169,7 +169,7 @@ macro_rules! collectives {
     ($($name:ident ($kind:expr): |$from:ident, $to:ident, $count:ident, $dtype:ident $(, $extra:ident)?; $ranks:ident|
         $given:expr, $got:expr, $operator:expr, $peer:expr;)*) => { $(
         /// # Safety
-        /// As for [`queue`]; buffers of as many elements as the call says.
+        /// As for `queue`; buffers of as many elements as the call says.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
             $from: *const c_void,
@@ -201,7 +201,7 @@ collectives! {
 }
 
 /// # Safety
-/// As for [`queue`].
+/// As for `queue`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclSend(
     from: *const c_void,
@@ -219,7 +219,7 @@ pub unsafe extern "C" fn ncclSend(
 }
 
 /// # Safety
-/// As for [`queue`].
+/// As for `queue`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclRecv(
     to: *mut c_void,

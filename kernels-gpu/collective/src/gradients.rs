@@ -2,11 +2,11 @@
 //!
 //! As in [`reduce`](crate::reduce) each element has one owner, who reads it from all ranks. It multiplies the
 //! sum by a factor, and writes it to all outputs in f32. Each block of an owner also writes the sum of its
-//! squares to all ranks' [`Signals`], where a launch of [`sum_squares`] adds them up: in one order, so all
+//! squares to all ranks' [`Signals`], where a launch of `sum_squares` adds them up: in one order, so all
 //! ranks have the same bits.
 //!
 //! # Why the squares can be written again
-//! A rank begins the next launch of [`reduce_scaled`] behind its [`sum_squares`]; a peer writes when it has
+//! A rank begins the next launch of `reduce_scaled` behind its `sum_squares`; a peer writes when it has
 //! met that launch.
 
 use crate::meeting::{Meeting, signals_of};
@@ -37,7 +37,7 @@ pub struct Scaled {
 /// Adds up and scales the part of the inputs that the rank owns; see the module.
 ///
 /// # Safety
-/// As for [`reduce_parts`](crate::reduce::reduce_parts). The format is one of three, outputs are f32.
+/// As for `reduce_parts`. The format is one of three, outputs are f32.
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn reduce_scaled(
     team: Team,
@@ -69,7 +69,7 @@ pub unsafe fn reduce_scaled(
 /// The sum of the squares of the thread's elements.
 ///
 /// # Safety
-/// As for [`reduce_scaled`]; elements are `T`s, `N` in half a unit.
+/// As for `reduce_scaled`; elements are `T`s, `N` in half a unit.
 #[inline(always)]
 unsafe fn reduce<T: Addend<Wide = f32>, const N: usize>(
     team: &Team,
@@ -178,7 +178,7 @@ unsafe fn store<const N: usize>(to: *mut f32, values: [f32; N]) {
 /// Adds up what the blocks of all ranks have written.
 ///
 /// # Safety
-/// A warp launches it, behind a launch of [`reduce_scaled`] in so many blocks, on the rank's own `signals`.
+/// A warp launches it, behind a launch of `reduce_scaled` in so many blocks, on the rank's own `signals`.
 /// `sum` is a place to write to.
 #[kernel(launch_bounds(32))]
 pub unsafe fn sum_squares(ranks: u32, blocks: u32, signals: *mut Signals, sum: *mut f32) {

@@ -47,7 +47,7 @@ struct Buffers {
 /// Adds up the rows of all ranks and the residual, and norms them; see the module.
 ///
 /// # Safety
-/// As for [`all_reduce_low_latency`](crate::low_latency::all_reduce_low_latency). All buffers have the rows,
+/// As for `all_reduce_low_latency`. All buffers have the rows,
 /// but for `weight`, which has one, and begin at 8-byte boundaries. The format is one of three; residual and
 /// weight are the same on all ranks.
 #[kernel(launch_bounds(THREADS))]
@@ -83,7 +83,7 @@ pub unsafe fn all_reduce_norm(
 }
 
 /// # Safety
-/// As for [`all_reduce_norm`]; elements are `T`s, `N` in a line.
+/// As for `all_reduce_norm`; elements are `T`s, `N` in a line.
 #[inline(always)]
 unsafe fn norm<T: Addend<Wide = f32>, const N: usize>(
     team: &Team,

@@ -106,7 +106,7 @@ unsafe fn reduce<T: Addend, const N: usize>(team: &Team, part: &Part, meeting: &
 /// rank are under way while those of one are combined.
 ///
 /// # Safety
-/// As for [`reduce_parts`]; they are units of the part, at 16-byte boundaries. Elements are `T`s, `N` in half
+/// As for `reduce_parts`; they are units of the part, at 16-byte boundaries. Elements are `T`s, `N` in half
 /// a unit.
 #[inline(always)]
 pub(crate) unsafe fn sums<T: Addend, const N: usize, const UNITS: usize>(

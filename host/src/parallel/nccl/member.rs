@@ -137,8 +137,8 @@ impl Member {
         unsafe { launch::<tick>(stream, LaunchConfig::new([1, 1, 1], [1, 1, 1]), (mark, counts)) }
     }
 
-    /// The rank's part of a split; `None` without a color. Ranks tell each other their parts, then the first of
-    /// each new group an id for it.
+    /// The rank's part of a split; `None` without a color. Ranks tell each other their parts, then the first
+    /// of each new group an id for it.
     #[track_caller]
     pub fn split(&mut self, color: Option<u32>, key: i64) -> Result<Option<Self>> {
         let own = [color.map_or(-1, i64::from), key].map(i64::to_le_bytes).concat();
