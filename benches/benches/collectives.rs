@@ -7,8 +7,10 @@ use std::thread;
 
 use half::bf16;
 use ironwarp::graph::Graph;
+use ironwarp::ops::gemm::Activation;
+use ironwarp::ops::row::{Norm, NormKind};
 use ironwarp::parallel::{Communicator, Group, Reduction};
-use ironwarp::{Device, DeviceBuffer, Result, Stream};
+use ironwarp::{DType, Device, DeviceBuffer, Result, Stream, Tensor};
 use ironwarp_benches::{Outcome, Session, Work};
 use serde_json::json;
 use testkit::{Family, input};
@@ -17,6 +19,9 @@ use testkit::{Family, input};
 const SIZES: [usize; 9] = [1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 30];
 /// Calls in a graph.
 const CALLS: u64 = 20;
+/// Elements of a row of fused ones.
+const WIDTH: usize = 4096;
+const EPS: f64 = 1e-5;
 
 #[derive(Clone, Copy)]
 enum Op {
@@ -24,10 +29,16 @@ enum Op {
     ReduceScatter,
     AllGather,
     Broadcast,
+    /// Of rows: the sum, the residual and the norm, by one call and by two.
+    AllReduceNorm,
+    AllReduceThenNorm,
+    /// Into f32, with the sum of the squares.
+    AllReduceScaled,
 }
 
 impl Op {
-    const ALL: [Op; 4] = [Op::AllReduce, Op::ReduceScatter, Op::AllGather, Op::Broadcast];
+    const MOVING: [Op; 4] = [Op::AllReduce, Op::ReduceScatter, Op::AllGather, Op::Broadcast];
+    const FUSED: [Op; 3] = [Op::AllReduceNorm, Op::AllReduceThenNorm, Op::AllReduceScaled];
 
     fn name(self) -> &'static str {
         match self {
@@ -35,6 +46,9 @@ impl Op {
             Op::ReduceScatter => "reduce_scatter",
             Op::AllGather => "all_gather",
             Op::Broadcast => "broadcast",
+            Op::AllReduceNorm => "all_reduce_norm",
+            Op::AllReduceThenNorm => "all_reduce, then norm",
+            Op::AllReduceScaled => "all_reduce_scaled",
         }
     }
 
@@ -42,7 +56,9 @@ impl Op {
     fn bus_bytes(self, bytes: usize, ranks: usize) -> u64 {
         let share = bytes * (ranks - 1) / ranks;
         (match self {
-            Op::AllReduce => 2 * share,
+            Op::AllReduce | Op::AllReduceNorm | Op::AllReduceThenNorm => 2 * share,
+            // Bf16 there, f32 back.
+            Op::AllReduceScaled => 3 * share,
             Op::ReduceScatter | Op::AllGather => share,
             Op::Broadcast => bytes,
         }) as u64
@@ -57,11 +73,21 @@ fn main() -> ExitCode {
             return Ok(());
         }
         let sizes = if session.small() { &SIZES[..3] } else { &SIZES[..] };
-        for op in Op::ALL {
+        for op in Op::MOVING {
             for &bytes in sizes {
                 for in_graph in [true, false] {
                     bench_collectives(session, &devices, op, bytes, in_graph)?;
                 }
+            }
+        }
+        for op in Op::FUSED {
+            let sizes: &[usize] = match op {
+                Op::AllReduceScaled if session.small() => &SIZES[..1],
+                Op::AllReduceScaled => &SIZES[6..8],
+                _ => &SIZES[1..4],
+            };
+            for &bytes in sizes {
+                bench_collectives(session, &devices, op, bytes, true)?;
             }
         }
         Ok(())
@@ -73,10 +99,12 @@ struct Rank {
     communicator: Communicator,
     full: DeviceBuffer<bf16>,
     part: DeviceBuffer<bf16>,
+    /// Of fused ones: the rows, a row of factors, and the f32 result.
+    rows: Option<[Tensor; 3]>,
 }
 
 impl Rank {
-    fn new(communicator: Communicator, stream: &Stream, bytes: usize) -> Result<Self> {
+    fn new(communicator: Communicator, stream: &Stream, op: Op, bytes: usize) -> Result<Self> {
         let (elements, ranks) = (bytes / size_of::<bf16>(), communicator.ranks() as usize);
         let random = input::<bf16>(Family::Normal, communicator.rank().into(), elements.min(1 << 20));
         let mut data: Vec<bf16> = Vec::with_capacity(elements);
@@ -85,16 +113,35 @@ impl Rank {
         }
         let full = DeviceBuffer::from_slice(stream, &data)?;
         let part = DeviceBuffer::from_slice(stream, &data[..elements / ranks])?;
-        Ok(Rank { communicator, full, part })
+        let width = WIDTH.min(elements);
+        let rows = || -> Result<[Tensor; 3]> {
+            let x = Tensor::from_slice(stream, &[elements / width, width], &data)?;
+            let factors = Tensor::from_slice(stream, &[width], &data[..width])?;
+            Ok([x, factors, Tensor::zeros(stream, &[elements], DType::F32)?])
+        };
+        let is_fused = !Op::MOVING.iter().any(|moving| moving.name() == op.name());
+        Ok(Rank { communicator, full, part, rows: is_fused.then(rows).transpose()? })
     }
 
     fn call(&mut self, op: Op, stream: &Stream) -> Result<()> {
-        let Rank { communicator, full, part } = self;
+        let Rank { communicator, full, part, rows } = self;
+        if let Some([x, factors, result]) = rows {
+            return match op {
+                Op::AllReduceNorm => communicator.all_reduce_norm(stream, x, x, factors, EPS).map(drop),
+                Op::AllReduceThenNorm => {
+                    communicator.all_reduce(stream, Reduction::Sum, full)?;
+                    let (kind, activation) = (NormKind::Rms, Activation::None);
+                    let norm = Norm { kind, weight: Some(factors), bias: None, eps: EPS, activation };
+                    norm.add_and_run(stream, x, x, false).map(drop)
+                }
+                _ => communicator.all_reduce_scaled(stream, x, 0.5, result.view_mut()?).map(drop),
+            };
+        }
         match op {
             Op::AllReduce => communicator.all_reduce(stream, Reduction::Mean, full),
             Op::ReduceScatter => communicator.reduce_scatter(stream, Reduction::Sum, &*full, part),
             Op::AllGather => communicator.all_gather(stream, &*part, full),
-            Op::Broadcast => communicator.broadcast(stream, 0, full),
+            _ => communicator.broadcast(stream, 0, full),
         }
     }
 }
@@ -113,7 +160,7 @@ impl Runner<'_> {
         bytes: usize,
         in_graph: bool,
     ) -> Result<Self> {
-        let rank = Rank::new(communicator, stream, bytes)?;
+        let rank = Rank::new(communicator, stream, op, bytes)?;
         if !in_graph {
             return Ok(Runner::Eager(Box::new(rank)));
         }
@@ -151,6 +198,7 @@ fn bench_collectives(
     }
     let work = Work::Bytes(op.bus_bytes(bytes, devices.len()));
     let peer = json!({ "prepare": format!("collectives.{name}"), "bytes": bytes, "graph": in_graph });
+    let peers = if Op::MOVING.iter().any(|moving| moving.name() == name) { vec![peer] } else { vec![] };
     let mut communicators = Group::open(devices)?.into_communicators();
     let others = communicators.split_off(1);
     let stream = session.stream.clone();
@@ -169,7 +217,7 @@ fn bench_collectives(
         let mut outcome = (|| -> Outcome {
             let first = communicators.remove(0);
             let mut runner = Runner::new(first, &stream, op, bytes, in_graph)?;
-            session.measure_groups(name, &shape, work, &[peer], if in_graph { CALLS } else { 1 }, |_| {
+            session.measure_groups(name, &shape, work, &peers, if in_graph { CALLS } else { 1 }, |_| {
                 // A rank that has failed has dropped its end; its error is looked at below.
                 for turn in &turns {
                     let _ = turn.send(());

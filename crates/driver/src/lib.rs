@@ -11,6 +11,7 @@
 //! | `IRONWARP_LIBCUDA` | path of a driver library, tried first | none |
 //! | `IRONWARP_SOFT_DEVICES` | 1 to 64 | 1 |
 //! | `IRONWARP_SOFT_MEMORY` | bytes per device, for example `4G` | half of the machine's memory, shared among the devices |
+//! | `IRONWARP_NCCL` | path of an NCCL library, tried first | none |
 //! | `IRONWARP_FAULT` | `FUNCTION:NTH:CODE[:always]`, separated by commas | none |
 //!
 //! The only platforms are Linux on x86-64 and aarch64.
@@ -20,6 +21,7 @@ mod env;
 pub mod fault;
 mod load;
 mod names;
+pub mod nccl;
 mod nvidia;
 pub mod soft;
 mod table;

@@ -133,6 +133,12 @@ table! {
         "Added up in f32 in the order of ranks, one rounding each, and divided by one more; independent. The last rounding, to the type, is counted apart.";
     COLLECTIVE_F64 = "collectives f64", 0.0, 4.0 * ROUND_F64, SquareRoot,
         "As above, and the oracle's own sum is such a chain too.";
+    ROUNDED_SUM_F32 = "rounded sum f32", 0.0, 2.0 * ROUND_F32, SquareRoot,
+        "The sum of all ranks, then that with a residual: an f32 rounding each; independent.";
+    ROUNDED_SUM_F16 = "rounded sum f16", STEP_F16, 2.0 * ROUND_F16 + 8.0 * ROUND_F32, None,
+        "The sum of all ranks is rounded, and again with a residual.";
+    ROUNDED_SUM_BF16 = "rounded sum bf16", STEP_BF16, 2.0 * ROUND_BF16 + 8.0 * ROUND_F32, None,
+        "As above.";
     SCATTER_ADD = "scatter_add", STEP_F32, 4.0 * ROUND_F32, SquareRoot,
         "One chain of additions whose roundings are independent; 4 standard deviations; scale is the sum of magnitudes.";
     REDUCE_NORM = "norm", 4.0 * STEP_F32, 2.0 * ROUND_F32, Logarithm,

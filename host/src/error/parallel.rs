@@ -102,10 +102,48 @@ pub enum ParallelError {
         ranks: Vec<u32>,
     },
 
+    /// A call through NCCL did not end in time. NCCL does not say which rank is missing.
+    #[error(
+        "rank {rank}, call {sequence} ({call}): NCCL did not finish within {limit_seconds} s\nhint: does every rank make the same calls, \
+         with the same counts and types? `GroupOptions::timeout` sets the limit"
+    )]
+    TimedOut {
+        /// The rank that waited.
+        rank: u32,
+        /// The number of the call, from 0; in a graph, when it was captured.
+        sequence: u64,
+        /// Its call.
+        call: String,
+        /// The limit.
+        limit_seconds: f64,
+    },
+
+    /// NCCL has failed.
+    #[error(
+        "rank {rank}, {call}: NCCL says: {words} (code {code}){}{last}\nhint: NCCL_DEBUG=WARN has it say more; has another rank ended?",
+        if last.is_empty() { "" } else { ": " }
+    )]
+    Nccl {
+        /// The rank.
+        rank: u32,
+        /// The call.
+        call: String,
+        /// NCCL's code.
+        code: i32,
+        /// The code in NCCL's words.
+        words: String,
+        /// The last error in NCCL's words.
+        last: String,
+    },
+
+    /// There is no NCCL.
+    #[error("{0}")]
+    NoNccl(driver::nccl::NcclError),
+
     /// A device cannot reach another's memory.
     #[error(
-        "device {from} cannot reach the memory of device {to}\nhint: the devices are not connected, or the system forbids it; the NCCL \
-         back end needs no such access"
+        "device {from} cannot reach the memory of device {to}\nhint: the devices are not connected, or the system forbids it; \
+         `Backend::Nccl` needs no such access"
     )]
     NoPeerAccess {
         /// The device.

@@ -23,6 +23,14 @@ pub enum Reduction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     AllReduce(Reduction),
+    /// With the norm of rows so wide.
+    AllReduceNorm {
+        width: usize,
+    },
+    /// In f32, by a factor: its bits.
+    AllReduceScaled {
+        bits: u32,
+    },
     ReduceScatter(Reduction),
     AllGather,
     Broadcast {
@@ -43,6 +51,8 @@ impl Kind {
     pub fn operation(self) -> &'static str {
         match self {
             Kind::AllReduce(_) => "Communicator::all_reduce",
+            Kind::AllReduceNorm { .. } => "Communicator::all_reduce_norm",
+            Kind::AllReduceScaled { .. } => "Communicator::all_reduce_scaled",
             Kind::ReduceScatter(_) => "Communicator::reduce_scatter",
             Kind::AllGather => "Communicator::all_gather",
             Kind::Broadcast { .. } => "Communicator::broadcast",
@@ -90,6 +100,10 @@ impl fmt::Display for Call {
         let Call { kind, dtype, count, plan } = self;
         match kind {
             Kind::AllReduce(reduction) => write!(f, "all_reduce({reduction:?}, {count} x {dtype})"),
+            Kind::AllReduceNorm { width } => write!(f, "all_reduce_norm({count} x {dtype}, rows of {width})"),
+            Kind::AllReduceScaled { bits } => {
+                write!(f, "all_reduce_scaled({count} x {dtype}, by {})", f32::from_bits(*bits))
+            }
             Kind::ReduceScatter(reduction) => {
                 write!(f, "reduce_scatter({reduction:?}, {count} x {dtype} a rank)")
             }

@@ -46,10 +46,10 @@ pub(super) fn call(
 }
 
 /// A plan that was asked for, if it can do the call.
-pub(super) fn plan(call: &Call, plan: Plan, ranks: u32, room: u32) -> Result<Plan> {
-    let candidates = Plan::candidates(call, ranks, room);
+pub(super) fn plan(call: &Call, plan: Plan, candidates: &[Plan], room: u32) -> Result<Plan> {
     let is_known = candidates.iter().any(|known| known.algorithm == plan.algorithm);
-    let has_blocks = plan.algorithm == Algorithm::Local || (1..=room).contains(&plan.blocks);
+    let has_none = matches!(plan.algorithm, Algorithm::Local | Algorithm::Nccl);
+    let has_blocks = has_none || (1..=room).contains(&plan.blocks);
     if is_known && has_blocks {
         return Ok(plan);
     }
@@ -110,7 +110,7 @@ fn part_of(operation: &'static str, count: usize, ranks: u32) -> Result<usize> {
     })
 }
 
-fn is_rank(operation: &'static str, argument: &'static str, rank: u32, ranks: u32) -> Result<()> {
+pub(super) fn is_rank(operation: &'static str, argument: &'static str, rank: u32, ranks: u32) -> Result<()> {
     if rank < ranks {
         return Ok(());
     }

@@ -4,11 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::call::{Call, Kind, Reduction};
-use super::check;
+use super::group::{Backend, GroupOptions};
+use super::nccl::UniqueId;
 use super::operand::{Input, Operand, Output};
-use super::peer::{Algorithm, Order, Plan, Shared};
+use super::peer::Plan;
+use super::{check, nccl, peer};
 use crate::device::Device;
-use crate::error::{Error, ParallelError, Result};
+use crate::error::Result;
 use crate::stream::Stream;
 use crate::tensor::DType;
 
@@ -19,33 +21,101 @@ use crate::tensor::DType;
 ///
 /// A group in which a call has failed stays failed: every later call returns [`crate::Error::Parallel`]. The
 /// contents of buffers that were on their way are then unknown.
-pub struct Communicator {
-    shared: Arc<Shared>,
-    rank: u32,
+pub struct Communicator(pub(super) Member);
+
+/// A rank, by the way in which it reaches the others.
+pub(super) enum Member {
+    Peer(peer::Member),
+    Nccl(nccl::Member),
 }
 
 impl Communicator {
-    pub(super) fn new(shared: Arc<Shared>, rank: u32) -> Self {
-        Communicator { shared, rank }
+    pub(super) fn new(member: Member) -> Self {
+        Communicator(member)
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+    /// Joins a group of ranks in any processes, on any machines, through NCCL; waits for all of them. One
+    /// rank makes the `id` and hands it to the others. This is the way for a process a device; the ranks of
+    /// one process are a [`Group`](super::Group).
+    ///
+    /// ```no_run
+    /// use ironwarp::Device;
+    /// use ironwarp::parallel::{Communicator, GroupOptions, UniqueId};
+    /// use ironwarp_rendezvous::{Client, Options, World};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let world = World::from_env()?; // `ironwarp launch -n 4 -- program`, torchrun, Slurm, ..
+    /// let client = Client::join(&world, &Options::default())?;
+    /// let own = if world.rank == 0 { UniqueId::new()?.as_bytes().to_vec() } else { Vec::new() };
+    /// let id = UniqueId::from_bytes(&client.gather("NCCL's id", &own)?[0])?;
+    /// let device = Device::open(world.local_rank)?;
+    /// let mut rank = Communicator::join(&device, world.rank, world.size, &id, GroupOptions::default())?;
+    /// # let _ = &mut rank;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`crate::ParallelError::NoNccl`] says what to install; [`crate::Error::InvalidArgument`] for a rank
+    /// that is none; [`crate::ParallelError::TimedOut`] when a rank does not come,
+    /// [`crate::ParallelError::Nccl`], or the driver's error.
+    #[track_caller]
+    pub fn join(
+        device: &Device,
+        rank: u32,
+        ranks: u32,
+        id: &UniqueId,
+        options: GroupOptions,
+    ) -> Result<Self> {
+        check::is_rank("Communicator::join", "the rank", rank, ranks)?;
+        let place = nccl::Place { rank, ranks, failure: Arc::default() };
+        Ok(Communicator(Member::Nccl(nccl::Member::join(device, place, id, options)?)))
+    }
+
+    /// Tells a failure to the other ranks of this process, also when the communicator has gone.
+    pub(super) fn teller(&self) -> Box<dyn Fn(String) + Send> {
+        match &self.0 {
+            Member::Peer(member) => {
+                let shared = member.shared.clone();
+                Box::new(move |reason| shared.fail(reason))
+            }
+            Member::Nccl(member) => {
+                let (failure, rank) = (member.failure(), member.rank());
+                Box::new(move |reason| failure.tell(rank, reason))
+            }
+        }
     }
 
     /// Its number in the group.
     pub fn rank(&self) -> u32 {
-        self.rank
+        match &self.0 {
+            Member::Peer(member) => member.rank,
+            Member::Nccl(member) => member.rank(),
+        }
     }
 
     /// Ranks of the group.
     pub fn ranks(&self) -> u32 {
-        self.shared.ranks()
+        match &self.0 {
+            Member::Peer(member) => member.shared.ranks(),
+            Member::Nccl(member) => member.ranks(),
+        }
     }
 
     /// Its device.
     pub fn device(&self) -> &Device {
-        &self.shared.devices[self.rank as usize]
+        match &self.0 {
+            Member::Peer(member) => &member.shared.devices[member.rank as usize],
+            Member::Nccl(member) => member.device(),
+        }
+    }
+
+    /// How it reaches the other ranks.
+    pub fn backend(&self) -> Backend {
+        match &self.0 {
+            Member::Peer(_) => Backend::PeerMemory,
+            Member::Nccl(_) => Backend::Nccl,
+        }
     }
 
     /// Combines the buffers of all ranks; each gets the result in its place.
@@ -158,7 +228,7 @@ impl Communicator {
     /// As [`Communicator::broadcast`].
     #[track_caller]
     pub fn send<'a>(&mut self, stream: &Stream, to: u32, buffer: impl Input<'a>) -> Result<()> {
-        let kind = Kind::Send { from: self.rank, to };
+        let kind = Kind::Send { from: self.rank(), to };
         self.call(stream, kind, None, Some(buffer.input(kind.operation())?), None)
     }
 
@@ -168,7 +238,7 @@ impl Communicator {
     /// As [`Communicator::send`].
     #[track_caller]
     pub fn receive<'a>(&mut self, stream: &Stream, from: u32, buffer: impl Output<'a>) -> Result<()> {
-        let kind = Kind::Send { from, to: self.rank };
+        let kind = Kind::Send { from, to: self.rank() };
         self.call(stream, kind, None, None, Some(buffer.output(kind.operation())?))
     }
 
@@ -191,14 +261,11 @@ impl Communicator {
     #[track_caller]
     pub fn split(&mut self, color: Option<u32>, key: i64) -> Result<Option<Communicator>> {
         self.check()?;
-        let call = Call::new(Kind::Split, DType::U8, 0);
-        self.enter(call)?;
-        let answer = self.shared.ledger.split(self.rank, color, key, self.shared.options.timeout)?;
-        let Some(answer) = answer else { return Ok(None) };
-        // The others wait for it in the new group.
-        let child = self.shared.child(&answer).inspect_err(|error| self.fail(error))?;
-        let rank = answer.members.iter().position(|&rank| rank == self.rank).unwrap_or(0);
-        Ok(Some(Communicator::new(child, rank as u32)))
+        Ok(match &mut self.0 {
+            Member::Peer(member) => member.split(color, key)?.map(Member::Peer),
+            Member::Nccl(member) => member.split(color, key)?.map(Member::Nccl),
+        }
+        .map(Communicator))
     }
 
     /// Waits until everything queued on the stream is done, and checks the group.
@@ -215,24 +282,42 @@ impl Communicator {
     /// # Errors
     /// [`crate::Error::Parallel`].
     pub fn check(&self) -> Result<()> {
-        Ok(self.shared.check(self.rank)?)
+        Ok(match &self.0 {
+            Member::Peer(member) => member.shared.check(member.rank),
+            Member::Nccl(member) => member.check(),
+        }?)
     }
 
     /// How an all-reduce of `count` elements is done.
     pub fn explain(&self, count: usize, dtype: DType) -> Plan {
-        let call = Call::new(Kind::AllReduce(Reduction::Sum), dtype, count);
-        Plan::of(&call, self.ranks(), self.shared.room)
+        self.plan(&Call::new(Kind::AllReduce(Reduction::Sum), dtype, count))
     }
 
     /// Every way in which an all-reduce of `count` elements can be done.
     pub fn candidates(&self, count: usize, dtype: DType) -> Vec<Plan> {
-        let call = Call::new(Kind::AllReduce(Reduction::Sum), dtype, count);
-        Plan::candidates(&call, self.ranks(), self.shared.room)
+        self.plans(&Call::new(Kind::AllReduce(Reduction::Sum), dtype, count))
     }
 
-    /// Enters a call in the ledger; its number. A call that does not fit fails the group.
-    fn enter(&self, call: Call) -> Result<u64, ParallelError> {
-        self.shared.ledger.enter(self.rank, call).inspect_err(|_| self.shared.abort())
+    fn plan(&self, call: &Call) -> Plan {
+        match &self.0 {
+            Member::Peer(member) => Plan::of(call, self.ranks(), member.shared.room),
+            Member::Nccl(_) => Plan::by_nccl(call, self.ranks()),
+        }
+    }
+
+    fn plans(&self, call: &Call) -> Vec<Plan> {
+        match &self.0 {
+            Member::Peer(member) => Plan::candidates(call, self.ranks(), member.shared.room),
+            Member::Nccl(_) => vec![Plan::by_nccl(call, self.ranks())],
+        }
+    }
+
+    /// Blocks that every device has room for at once.
+    fn room(&self) -> u32 {
+        match &self.0 {
+            Member::Peer(member) => member.shared.room,
+            Member::Nccl(_) => 0,
+        }
     }
 
     /// A call from one buffer into another.
@@ -248,7 +333,7 @@ impl Communicator {
         self.call(stream, kind, None, Some(input.input(operation)?), Some(output.output(operation)?))
     }
 
-    /// Checks a call, enters it in the ledger, and queues the rank's part.
+    /// Checks a call, and queues the rank's part.
     #[track_caller]
     fn call(
         &mut self,
@@ -258,7 +343,7 @@ impl Communicator {
         input: Option<Operand<'_>>,
         output: Option<Operand<'_>>,
     ) -> Result<()> {
-        let checked = check::call(kind, self.rank, self.ranks(), input.as_ref(), output.as_ref())?;
+        let checked = check::call(kind, self.rank(), self.ranks(), input.as_ref(), output.as_ref())?;
         let call = Call { plan, ..checked };
         stream.same_device("the communicator", self.device())?;
         for (what, operand) in [("the input", &input), ("the output", &output)] {
@@ -266,47 +351,20 @@ impl Communicator {
                 stream.same_device(what, operand.device)?;
             }
         }
-        let usual = Plan::of(&call, self.ranks(), self.shared.room);
         let plan = match plan {
-            Some(plan) => check::plan(&call, plan, self.ranks(), self.shared.room)?,
-            None => usual,
+            Some(plan) => check::plan(&call, plan, &self.plans(&call), self.room())?,
+            None => self.plan(&call),
         };
         self.check()?;
-        let capture = stream.capture()?;
-        let sequence = self.enter(call)?;
-        if let Some(capture) = capture {
-            capture.keep_alive(self.shared.clone());
-        }
-        if usual.algorithm == Algorithm::Local {
-            return local(stream, input, output);
-        }
-        let order = Order { call, sequence, input, output };
-        // The others may already wait for it.
-        self.shared.launch(self.rank, stream, plan, &order).inspect_err(|error| self.fail(error))
-    }
-
-    /// The group has failed by this rank's error.
-    fn fail(&self, error: &Error) {
-        self.shared.fail(format!("rank {}: {error}", self.rank));
-    }
-}
-
-impl Drop for Communicator {
-    fn drop(&mut self) {
-        if self.shared.ledger.leave(self.rank) {
-            self.shared.fail(format!("rank {} has dropped its communicator; others wait for it", self.rank));
+        match &mut self.0 {
+            Member::Peer(member) => member.queue(stream, plan, call, input, output),
+            Member::Nccl(member) => member.queue(stream, plan, call, input, output),
         }
     }
 }
 
 impl fmt::Debug for Communicator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Communicator(rank {} of {} on {:?})", self.rank, self.ranks(), self.device())
+        write!(f, "Communicator(rank {} of {} on {:?})", self.rank(), self.ranks(), self.device())
     }
-}
-
-/// A collective of one rank, or of nothing.
-fn local(stream: &Stream, input: Option<Operand<'_>>, output: Option<Operand<'_>>) -> Result<()> {
-    let (Some(input), Some(output)) = (input, output) else { return Ok(()) };
-    input.copy_to(stream, &output)
 }

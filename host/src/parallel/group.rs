@@ -4,21 +4,38 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-use super::communicator::Communicator;
-use super::peer::Shared;
+use super::communicator::{Communicator, Member};
+use super::peer::{Shared, reaches_all};
+use super::{nccl, peer};
 use crate::device::Device;
 use crate::error::{Error, ParallelError, Result};
+
+/// How ranks reach each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Backend {
+    /// Kernels of ours read and write the memory of peers: up to 8 devices of one process.
+    PeerMemory,
+    /// NVIDIA's library: any number of devices, processes and machines. It adds up in an order of its own,
+    /// rounds sums of small floats at each rank, may lose a NaN in [`Max`](super::Reduction::Max), and
+    /// compares no calls: ranks that make different ones get a [`TimedOut`](crate::ParallelError::TimedOut),
+    /// or wrong numbers.
+    Nccl,
+}
 
 /// Settings of a group.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GroupOptions {
     /// How long a collective waits for a rank that does not come. 30 seconds unless set.
     pub timeout: Duration,
+    /// How a [`Group`] reaches its ranks. Unless set: over peer memory, where all of up to 8 devices reach
+    /// each other, else through NCCL.
+    pub backend: Option<Backend>,
 }
 
 impl Default for GroupOptions {
     fn default() -> Self {
-        GroupOptions { timeout: Duration::from_secs(30) }
+        GroupOptions { timeout: Duration::from_secs(30), backend: None }
     }
 }
 
@@ -31,7 +48,7 @@ impl Group {
     /// A group with a rank for each device, in this order. Kernels of each then reach the others' memory.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for no device, more than 8, or one twice; [`ParallelError::NoPeerAccess`],
+    /// [`Error::InvalidArgument`] for no device, or one twice; [`ParallelError::NoNccl`] where it is needed,
     /// [`Error::OutOfMemory`], or the driver's error.
     #[track_caller]
     pub fn open(devices: &[Device]) -> Result<Self> {
@@ -41,12 +58,25 @@ impl Group {
     /// As [`Group::open`], with settings.
     ///
     /// # Errors
-    /// As [`Group::open`].
+    /// As [`Group::open`]. With [`Backend::PeerMemory`] also [`Error::InvalidArgument`] for more than 8
+    /// devices, and [`ParallelError::NoPeerAccess`]; with [`Backend::Nccl`], [`ParallelError::Nccl`].
     #[track_caller]
     pub fn with_options(devices: &[Device], options: GroupOptions) -> Result<Self> {
-        let shared = Shared::open(devices, options)?;
-        let communicators = (0..shared.ranks()).map(|rank| Communicator::new(shared.clone(), rank)).collect();
-        Ok(Group { communicators })
+        are_different(devices)?;
+        let backend = match options.backend {
+            Some(backend) => backend,
+            None if reaches_all(devices)? => Backend::PeerMemory,
+            None => Backend::Nccl,
+        };
+        let members: Vec<Member> = match backend {
+            Backend::PeerMemory => {
+                let shared = Shared::open(devices, options)?;
+                let member = |rank| Member::Peer(peer::Member { shared: shared.clone(), rank });
+                (0..shared.ranks()).map(member).collect()
+            }
+            Backend::Nccl => nccl::Member::all(devices, options)?.into_iter().map(Member::Nccl).collect(),
+        };
+        Ok(Group { communicators: members.into_iter().map(Communicator::new).collect() })
     }
 
     /// Its ranks.
@@ -70,11 +100,11 @@ impl Group {
     /// When a rank panics, with its panic, after all ranks have ended.
     pub fn run<R: Send>(self, work: impl Fn(Communicator) -> Result<R> + Sync) -> Result<Vec<R>> {
         let run = |communicator: Communicator| {
-            let (shared, rank) = (communicator.shared().clone(), communicator.rank());
+            let (tell, rank) = (communicator.teller(), communicator.rank());
             let outcome = catch_unwind(AssertUnwindSafe(|| work(communicator)));
             match &outcome {
-                Err(panic) => shared.fail(format!("rank {rank} panicked: {}", text_of(&**panic))),
-                Ok(Err(error)) => shared.fail(format!("rank {rank} returned an error: {error}")),
+                Err(panic) => tell(format!("rank {rank} panicked: {}", text_of(&**panic))),
+                Ok(Err(error)) => tell(format!("rank {rank} returned an error: {error}")),
                 Ok(Ok(_)) => {}
             }
             outcome
@@ -103,6 +133,21 @@ impl Group {
             (None, None) => Ok(results),
         }
     }
+}
+
+/// Whether there are devices, each once.
+fn are_different(devices: &[Device]) -> Result<()> {
+    let again = devices.iter().enumerate().find(|(number, device)| devices[..*number].contains(device));
+    let (got, hint) = match again {
+        Some((_, device)) => (
+            format!("device {} twice", device.ordinal()),
+            "kernels of two ranks on one device would wait for each other for ever",
+        ),
+        None if devices.is_empty() => ("none".to_owned(), "a group has a rank for each device"),
+        None => return Ok(()),
+    };
+    let wanted = "at least one device, each once".to_owned();
+    Err(Error::InvalidArgument { operation: "Group::open", argument: "devices", got, wanted, hint })
 }
 
 fn text_of(panic: &(dyn Any + Send)) -> &str {

@@ -70,6 +70,12 @@ impl<'a> Operand<'a> {
     }
 }
 
+/// A collective of one rank, or of nothing.
+pub(super) fn local(stream: &Stream, input: Option<Operand<'_>>, output: Option<Operand<'_>>) -> Result<()> {
+    let (Some(input), Some(output)) = (input, output) else { return Ok(()) };
+    input.copy_to(stream, &output)
+}
+
 impl<T: Element + Pod> sealed::Sealed for &DeviceBuffer<T> {}
 impl<'a, T: Element + Pod> Input<'a> for &'a DeviceBuffer<T> {
     fn input(self, _: &'static str) -> Result<Operand<'a>> {

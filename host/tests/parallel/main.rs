@@ -5,7 +5,9 @@ mod checkpoints;
 mod failures;
 mod graphs;
 mod metrics;
+mod nccl;
 mod ops_collectives;
+mod ops_fused;
 mod runner;
 mod sequences;
 
@@ -31,5 +33,8 @@ fn groups() -> Result<Vec<Vec<Device>>> {
 
 /// A group whose ranks wait for `milliseconds` at most.
 fn impatient(devices: &[Device], milliseconds: u64) -> Result<Group> {
-    Group::with_options(devices, GroupOptions { timeout: Duration::from_millis(milliseconds) })
+    Group::with_options(
+        devices,
+        GroupOptions { timeout: Duration::from_millis(milliseconds), ..GroupOptions::default() },
+    )
 }

@@ -3,6 +3,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
+use ironwarp::graph::Graph;
 use ironwarp::parallel::{BucketConfig, GradientBuckets, Group, Reduction, map};
 use ironwarp::{DeviceBuffer, Error, Result, Tensor};
 
@@ -44,6 +45,46 @@ fn buckets_add_up() -> Result<()> {
             }
         }
     }
+    Ok(())
+}
+
+/// Events say when each bucket was reduced.
+#[test]
+fn steps_are_timed() -> Result<()> {
+    testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
+    let Some(devices) = devices(2)? else { return Ok(()) };
+    Group::open(&devices)?.run(|mut rank| {
+        let stream = rank.device().stream()?;
+        let config = BucketConfig { bytes: 4000, reduction: Reduction::Sum };
+        let mut buckets = GradientBuckets::new(&stream, &[1000, 3000, 10], config)?;
+        for is_timed in [true, false, true] {
+            if is_timed {
+                buckets.time(&stream)?;
+            }
+            for (index, length) in [(0, 1000), (1, 3000), (2, 10)] {
+                buckets.gradient_mut(index)?.copy_from_slice(&stream, &vec![1.0; length])?;
+                buckets.ready(&mut rank, index)?;
+            }
+            buckets.finish()?;
+            let overlap = buckets.overlap()?;
+            assert_eq!(overlap.is_some(), is_timed);
+            assert_eq!(buckets.gradient(1)?.to_vec(&stream)?, [2.0; 3000]);
+            let Some(overlap) = overlap else { continue };
+            let bytes: Vec<usize> = overlap.buckets.iter().map(|bucket| bucket.bytes).collect();
+            assert_eq!(bytes, [4000, 12_000, 40]);
+            assert!(
+                overlap.buckets.iter().all(|it| 0.0 <= it.begin_ms && it.begin_ms <= it.end_ms),
+                "{overlap}"
+            );
+            assert!(overlap.buckets.is_sorted_by(|a, b| a.end_ms <= b.begin_ms), "{overlap}");
+            assert!(overlap.compute_ms > 0.0 && overlap.reduce_ms() > 0.0, "{overlap}");
+            assert!((0.0..=1.0).contains(&overlap.hidden_share()), "{overlap}");
+        }
+        rank.synchronize(&stream)?;
+        let captured = Graph::capture(&stream, buckets, |stream, buckets| buckets.time(stream));
+        assert!(matches!(captured, Err(Error::NotCapturable { operation: "GradientBuckets::time", .. })));
+        Ok(())
+    })?;
     Ok(())
 }
 

@@ -14,8 +14,11 @@
 //! | [`meeting`] | `meet` and `leave`: flags, epochs, time limits |
 //! | [`number`] | the element types and how they are combined |
 //! | [`reduce`] | sums: each element by one owner, who reads it from all and writes it to all (or keeps it) |
+//! | [`gradients`] | sums of gradients in f32, with the sum of their squares |
 //! | [`low_latency`] | small all-reduce without a meeting: data travel with their flags |
+//! | [`norm`] | small all-reduce with the residual and the norm that follow it |
 //! | [`transfer`] | all-gather, broadcast, all-to-all, send, receive, barrier |
+//! | [`tick`] | marks around calls of another library |
 //!
 //! # Flags
 //! A flag is a 64-bit word in the memory of the rank that waits for it. It holds an *epoch*, which grows with
@@ -34,11 +37,14 @@
 // Iterators by value over arrays end up in local memory. Indices that unroll to constants do not.
 #![allow(clippy::needless_range_loop)]
 
+pub mod gradients;
 pub mod low_latency;
 pub mod meeting;
+pub mod norm;
 pub mod number;
 pub mod reduce;
 pub mod team;
+pub mod tick;
 pub mod transfer;
 
 /// Threads of a block: a warp for each peer, and enough to keep the link busy.

@@ -115,7 +115,7 @@ unsafe fn exchange<T: Addend, const N: usize>(
 /// # Safety
 /// As for [`all_reduce_low_latency`].
 #[inline(always)]
-unsafe fn send(team: &Team, epoch: u32, at: u64, [a, b]: [u32; 2]) {
+pub(crate) unsafe fn send(team: &Team, epoch: u32, at: u64, [a, b]: [u32; 2]) {
     let flag = u64::from(epoch) << 32;
     let line = [flag | u64::from(a), flag | u64::from(b)];
     unroll!(r in 0..8, {
@@ -133,7 +133,7 @@ unsafe fn send(team: &Team, epoch: u32, at: u64, [a, b]: [u32; 2]) {
 /// # Safety
 /// As for [`all_reduce_low_latency`].
 #[inline(always)]
-unsafe fn gather<T: Addend, const N: usize>(
+pub(crate) unsafe fn gather<T: Addend, const N: usize>(
     team: &Team,
     small: &Small,
     signals: *mut Signals,

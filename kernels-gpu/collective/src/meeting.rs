@@ -226,6 +226,9 @@ impl Meeting {
     #[inline(always)]
     pub unsafe fn end(self, team: &Team, signals: *mut Signals) {
         let Meeting { block, epoch, peer, .. } = self;
+        // A peer's next kernel may read by TMA what this thread wrote there.
+        #[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_90"))]
+        cuda_std::fence::proxy_async();
         thread::sync_threads();
         let is_first = thread::thread_idx_x().is_multiple_of(32);
         // SAFETY: the caller's promise.

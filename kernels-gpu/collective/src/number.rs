@@ -189,7 +189,14 @@ fn each<W: Copy, const N: usize>(values: &mut [W; N], f: impl Fn(usize, W) -> W)
 #[inline(always)]
 pub fn finish<T: Addend, const N: usize>(operator: Operator, mut values: [T::Wide; N], ranks: u32) -> [T; N] {
     if matches!(operator, Operator::Mean) {
-        each(&mut values, |_, value| value.over(T::wide(ranks)));
+        let count = T::wide(ranks);
+        if ranks.is_power_of_two() {
+            // The reciprocal is exact, so products have the bits of quotients, which take many instructions.
+            let part = T::Wide::ONE.over(count);
+            each(&mut values, |_, value| value.times(part));
+        } else {
+            each(&mut values, |_, value| value.over(count));
+        }
     }
     T::narrow(values)
 }

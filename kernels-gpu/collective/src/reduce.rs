@@ -102,27 +102,27 @@ unsafe fn reduce<T: Addend, const N: usize>(team: &Team, part: &Part, meeting: &
     }
 }
 
-/// Up to four units `at`, `at + stride`, ..: those of the next rank are under way while those of one are
-/// combined.
+/// Up to four units, from byte `from` of the inputs on, `stride` bytes apart, combined: those of the next
+/// rank are under way while those of one are combined.
 ///
 /// # Safety
-/// As for [`reduce`]; they are units of the part, at 16-byte boundaries.
+/// As for `reduce_parts`; they are units of the part, at 16-byte boundaries. Elements are `T`s, `N` in half
+/// a unit.
 #[inline(always)]
-unsafe fn units<T: Addend, const N: usize, const UNITS: usize>(
+pub(crate) unsafe fn sums<T: Addend, const N: usize, const UNITS: usize>(
     team: &Team,
-    part: &Part,
+    operator: Operator,
     meeting: &Meeting,
-    at: u64,
+    from: u64,
     stride: u64,
-) {
-    let size = size_of::<T>() as u64;
+) -> [[[T::Wide; N]; 2]; UNITS] {
     let load = |rank: u32| {
-        let begin = meeting.input(rank) + part.start * size + at * UNIT;
+        let begin = meeting.input(rank) + from;
         let mut words = [[0u32; 4]; UNITS];
         unroll!(u in 0..4, {
             if u < UNITS {
                 // SAFETY: the caller's promise.
-                words[u] = unsafe { load_l2_v4((begin + u as u64 * stride * UNIT) as *const u32) };
+                words[u] = unsafe { load_l2_v4((begin + u as u64 * stride) as *const u32) };
             }
         });
         words
@@ -144,10 +144,29 @@ unsafe fn units<T: Addend, const N: usize, const UNITS: usize>(
         unroll!(u in 0..4, {
             if u < UNITS {
                 let ([a, b], [c, d]) = (sums[u], halves::<T, N>(words[u]));
-                sums[u] = [combine(part.operator, a, c), combine(part.operator, b, d)];
+                sums[u] = [combine(operator, a, c), combine(operator, b, d)];
             }
         });
     }
+    sums
+}
+
+/// Up to four units `at`, `at + stride`, ..
+///
+/// # Safety
+/// As for [`reduce`]; they are units of the part, at 16-byte boundaries.
+#[inline(always)]
+unsafe fn units<T: Addend, const N: usize, const UNITS: usize>(
+    team: &Team,
+    part: &Part,
+    meeting: &Meeting,
+    at: u64,
+    stride: u64,
+) {
+    let size = size_of::<T>() as u64;
+    let from = part.start * size + at * UNIT;
+    // SAFETY: the caller's promise.
+    let sums = unsafe { sums::<T, N, UNITS>(team, part.operator, meeting, from, stride * UNIT) };
     let mut results = [[0u32; 4]; UNITS];
     let round = |half| to_half(finish::<T, N>(part.operator, half, team.ranks));
     unroll!(u in 0..4, {

@@ -41,6 +41,8 @@ pub struct Signals {
     pub group: [Flags; MAX_BLOCKS],
     /// Of pairs.
     pub pairs: [Flags; MAX_BLOCKS],
+    /// Sums of squares, by the rank and the block that write them.
+    pub squares: [[f32; MAX_BLOCKS]; MAX_RANKS],
 }
 
 /// Places for epochs of a block: one for all ranks, one for each peer, the rest so that blocks do not share

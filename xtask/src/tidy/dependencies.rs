@@ -26,6 +26,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("crates/driver", &["simt"]),
     ("crates/reference", &["num"]),
     ("crates/testkit", &["num"]),
+    ("crates/fake_nccl", &["num"]),
     ("crates/safe_tests", &[]),
     ("examples", &["ironwarp", "similarity"]),
     ("xtask", &["cuda_builder", "archive", "ironwarp-cli"]),

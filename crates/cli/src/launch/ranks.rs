@@ -106,6 +106,10 @@ fn set_variables(command: &mut Command, job: &Job, place: &Place, local: u32) {
     set("MASTER_ADDR", &place.store.host);
     set("MASTER_PORT", &place.torch_port);
     command.env(names::RECORDS, &job.records);
+    // Unless the user says otherwise: Ironwarp refuses NCCL with multicast.
+    if std::env::var_os(driver::nccl::MULTICAST_VARIABLE).is_none() {
+        command.env(driver::nccl::MULTICAST_VARIABLE, "0");
+    }
     // No store of torch's listens there: its rank 0 is to serve one.
     command.env_remove("TORCHELASTIC_USE_AGENT_STORE");
 }

@@ -257,7 +257,12 @@ fn backward(
 }
 
 /// Checks that a tensor has the shape and the type of another.
-fn alike(operation: &'static str, what: &'static str, given: &Tensor, like: &Tensor) -> Result<()> {
+pub(crate) fn alike(
+    operation: &'static str,
+    what: &'static str,
+    given: &Tensor,
+    like: &Tensor,
+) -> Result<()> {
     if given.shape() != like.shape() {
         let (got, wanted) = (given.shape().clone(), like.shape().to_string());
         let hint = "it has an element for each element";

@@ -7,6 +7,7 @@ use collective::team::{Signals, Team};
 use collective::transfer::{Moves, transfer};
 use collective::{THREADS, UNIT};
 
+use super::plan::MUCH;
 use super::shared::Shared;
 use super::{Algorithm, Plan};
 use crate::error::Result;
@@ -16,10 +17,6 @@ use crate::parallel::call::{Call, Kind, Reduction};
 use crate::parallel::operand::Operand;
 use crate::stream::Stream;
 use crate::tensor::DType;
-
-/// Bytes from which an all-gather loads from its peers instead of storing to them. Stores take one way over
-/// the link, loads two; but of loads the link carries more (`benches/NOTES.md`).
-const PULLED: u64 = 32 << 20;
 
 /// A call of a rank with its buffers. Without an input, the output is the input.
 pub(in crate::parallel) struct Order<'a> {
@@ -62,7 +59,7 @@ impl Shared {
     #[track_caller]
     pub fn launch(&self, rank: u32, stream: &Stream, plan: Plan, order: &Order<'_>) -> Result<()> {
         let call = order.call;
-        let team = Team { call: call.number(), sequence: order.sequence as u32, ..self.team(rank) };
+        let team = self.team_of(rank, order);
         match (plan.algorithm, call.kind) {
             (Algorithm::Local, _) => Ok(()),
             (Algorithm::LowLatency, Kind::AllReduce(reduction)) => {
@@ -93,8 +90,13 @@ impl Shared {
         }
     }
 
+    /// The team of an order's launch.
+    pub fn team_of(&self, rank: u32, order: &Order<'_>) -> Team {
+        Team { call: order.call.number(), sequence: order.sequence as u32, ..self.team(rank) }
+    }
+
     /// The parts of a launch that all kernels have.
-    fn arguments<'a>(&'a self, rank: u32, plan: Plan, order: &Order<'a>) -> Arguments<'a> {
+    pub fn arguments<'a>(&'a self, rank: u32, plan: Plan, order: &Order<'a>) -> Arguments<'a> {
         let signals = self.states[rank as usize].view().within().cast();
         let (input, output) = (order.input.map(|x| x.within), order.output.map(|x| x.within));
         let config = LaunchConfig::new([plan.blocks, 1, 1], [THREADS, 1, 1]);
@@ -149,7 +151,7 @@ impl Shared {
         let all = (1 << ranks) - 1;
         let one = Moves { count: 1, source: rank, bytes, ..Moves::default() };
         match kind {
-            Kind::AllGather if bytes * u64::from(ranks) >= PULLED => {
+            Kind::AllGather if bytes * u64::from(ranks) >= MUCH as u64 => {
                 let moves = Moves {
                     count: ranks,
                     first: rank,

@@ -20,6 +20,8 @@ pub enum Algorithm {
     Owners,
     /// Each rank stores or loads the bytes where they go.
     Copies,
+    /// NCCL does it, by a way of its own choice.
+    Nccl,
 }
 
 /// How a collective is done. The same on all ranks.
@@ -27,13 +29,21 @@ pub enum Algorithm {
 pub struct Plan {
     /// How data move.
     pub algorithm: Algorithm,
-    /// Blocks of the kernel on each device.
+    /// Blocks of the kernel on each device; 0 where NCCL chooses them.
     pub blocks: u32,
 }
 
-/// Blocks of large collectives: enough loads under way to fill the link of two H100s, few enough to leave
-/// room for other kernels. More are no faster (`benches/NOTES.md`).
+/// Blocks of collectives that run beside other kernels: of sums, up to the size of buckets, and of what is
+/// stored to peers. Enough accesses under way for most of the link of two H100s, few enough to leave room.
 const LARGE: u32 = 16;
+/// Blocks of collectives that only load, whose loads have nothing to hide behind, and of very large ones: the
+/// link needs more loads under way (`benches/NOTES.md`).
+const LOADING: u32 = 32;
+/// Blocks of very large sums.
+const VERY_LARGE: u32 = 64;
+/// Bytes from which a collective is very large. From there on an all-gather loads from its peers instead of
+/// storing to them: stores take one way over the link, loads two; but of loads the link carries more.
+pub(super) const MUCH: usize = 32 << 20;
 /// Blocks of small sums, a line for each thread.
 const SMALL: u32 = 32;
 
@@ -56,11 +66,22 @@ impl Plan {
             return Plan { algorithm: Algorithm::Local, blocks: 0 };
         }
         let algorithm = match call.kind {
-            Kind::AllReduce(_) if bytes <= low_latency_bytes(ranks) => Algorithm::LowLatency,
-            Kind::AllReduce(_) | Kind::ReduceScatter(_) => Algorithm::Owners,
+            Kind::AllReduce(_) | Kind::AllReduceNorm { .. } if bytes <= low_latency_bytes(ranks) => {
+                Algorithm::LowLatency
+            }
+            Kind::AllReduce(_)
+            | Kind::AllReduceNorm { .. }
+            | Kind::AllReduceScaled { .. }
+            | Kind::ReduceScatter(_) => Algorithm::Owners,
             _ => Algorithm::Copies,
         };
         Plan { algorithm, blocks: blocks_of(algorithm, call, ranks, room) }
+    }
+
+    /// The plan for a call through NCCL.
+    pub(in crate::parallel) fn by_nccl(call: &Call, ranks: u32) -> Self {
+        let is_local = ranks == 1 || (call.bytes() == 0 && call.kind != Kind::Barrier);
+        Plan { algorithm: if is_local { Algorithm::Local } else { Algorithm::Nccl }, blocks: 0 }
     }
 
     /// Every plan for an all-reduce of so many bytes, with the number of blocks that [`Plan::of`] would take.
@@ -83,15 +104,23 @@ fn blocks_of(algorithm: Algorithm, call: &Call, ranks: u32, room: u32) -> u32 {
     let bytes = call.bytes();
     // Accesses of threads, for the bytes that a rank moves by itself.
     let (accesses, most) = match algorithm {
-        Algorithm::Local => return 0,
+        Algorithm::Local | Algorithm::Nccl => return 0,
         Algorithm::LowLatency => (bytes.div_ceil(DATA), SMALL),
         _ => {
             let moved = match call.kind {
-                Kind::AllReduce(_) => bytes / ranks as usize,
+                Kind::AllReduce(_) | Kind::AllReduceScaled { .. } => bytes / ranks as usize,
                 Kind::Broadcast { .. } => bytes / (ranks as usize - 1),
                 _ => bytes,
             };
-            (moved.div_ceil(UNIT as usize), LARGE)
+            let most = match call.kind {
+                Kind::AllReduce(_) if moved >= 2 * MUCH => VERY_LARGE,
+                Kind::AllReduce(_) => LARGE,
+                Kind::ReduceScatter(_) | Kind::AllReduceScaled { .. } => LOADING,
+                Kind::AllGather if bytes * ranks as usize >= MUCH => LOADING,
+                _ if moved >= MUCH => LOADING,
+                _ => LARGE,
+            };
+            (moved.div_ceil(UNIT as usize), most)
         }
     };
     let wanted = u32::try_from(accesses.div_ceil(THREADS as usize)).unwrap_or(u32::MAX);
@@ -107,6 +136,7 @@ impl fmt::Display for Plan {
                 "each rank reads its part from all, adds up, and writes it to all that get it"
             }
             Algorithm::Copies => "stores and loads over peer memory",
+            Algorithm::Nccl => return f.write_str("NCCL, by a way of its own choice"),
         };
         write!(f, "{how}; {} blocks of {THREADS} threads", self.blocks)
     }

@@ -43,25 +43,16 @@ struct Child {
 impl Shared {
     #[track_caller]
     pub fn open(devices: &[Device], options: GroupOptions) -> Result<Arc<Self>> {
-        if devices.is_empty() || devices.len() > MAX_RANKS {
+        if devices.len() > MAX_RANKS {
             return Err(Error::InvalidArgument {
                 operation: "Group::open",
                 argument: "the number of devices",
                 got: devices.len().to_string(),
-                wanted: format!("1 to {MAX_RANKS}"),
-                hint: "a group has a rank for each device of one machine",
+                wanted: format!("{MAX_RANKS} at most"),
+                hint: "`Backend::Nccl` takes any number",
             });
         }
-        for (number, device) in devices.iter().enumerate() {
-            if devices[..number].contains(device) {
-                return Err(Error::InvalidArgument {
-                    operation: "Group::open",
-                    argument: "devices",
-                    got: format!("device {} twice", device.ordinal()),
-                    wanted: "each device once".to_owned(),
-                    hint: "kernels of two ranks on one device would wait for each other for ever",
-                });
-            }
+        for device in devices {
             devices.iter().filter(|peer| *peer != device).try_for_each(|peer| reach(device, peer))?;
         }
         let states = devices.iter().map(|device| state(device, devices.len())).collect::<Result<_>>()?;
@@ -207,14 +198,33 @@ fn state(device: &Device, ranks: usize) -> Result<DeviceBuffer<u8>> {
     Ok(state)
 }
 
+/// Whether the devices are few enough, and each reaches the memory of all others.
+pub(in crate::parallel) fn reaches_all(devices: &[Device]) -> Result<bool> {
+    if devices.len() > MAX_RANKS {
+        return Ok(false);
+    }
+    for device in devices {
+        for peer in devices.iter().filter(|peer| *peer != device) {
+            if !can_reach(device, peer)? {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn can_reach(device: &Device, peer: &Device) -> Result<bool> {
+    let mut can: c_int = 0;
+    let (from, to) = (device.ordinal() as c_int, peer.ordinal() as c_int);
+    // SAFETY: a place to write to. The numbers of open devices are `int`s, and those of the driver.
+    device.call(|| unsafe { raw::device_can_access_peer(&mut can, from, to) })?;
+    Ok(can != 0)
+}
+
 /// Lets kernels of a device reach a peer's memory.
 fn reach(device: &Device, peer: &Device) -> Result<()> {
-    let mut can: c_int = 0;
-    let (from, to) = (device.ordinal(), peer.ordinal());
-    // SAFETY: a place to write to. The numbers of open devices are `int`s, and those of the driver.
-    device.call(|| unsafe { raw::device_can_access_peer(&mut can, from as c_int, to as c_int) })?;
-    if can == 0 {
-        return Err(ParallelError::NoPeerAccess { from, to }.into());
+    if !can_reach(device, peer)? {
+        return Err(ParallelError::NoPeerAccess { from: device.ordinal(), to: peer.ordinal() }.into());
     }
     // SAFETY: the peer's context lives as long as `peer`, which the group keeps.
     match device.call(|| unsafe { raw::ctx_enable_peer_access(peer.context(), 0) }) {

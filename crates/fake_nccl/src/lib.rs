@@ -1,0 +1,237 @@
+//! A library with NCCL's functions, for tests without a GPU. It works: ranks of several threads or processes
+//! combine their buffers, through a hub in the process that made the id.
+//!
+//! A rank has a connection to the hub (`hub`). A call is a host function in its stream, which sends what
+//! the rank gives, waits for the answer, and writes it to the buffer. So calls are done in the order of the
+//! stream, and in graphs, and wait for ranks that do not come until somebody aborts the communicator. The
+//! driver's function that queues host functions is handed over by [`fake_nccl_use`], since a library cannot
+//! see that of the program.
+//!
+//! The functions check what NCCL checks: the config's head, arguments, and that a communicator is used by one
+//! thread at a time.
+
+mod combine;
+mod hub;
+mod rank;
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+use rank::{Call, Rank, RankPtr};
+
+/// `ncclResult_t`.
+type Code = c_int;
+pub(crate) const SUCCESS: Code = 0;
+pub(crate) const SYSTEM_ERROR: Code = 2;
+const INVALID_ARGUMENT: Code = 4;
+const INVALID_USAGE: Code = 5;
+pub(crate) const REMOTE_ERROR: Code = 6;
+const IN_PROGRESS: Code = 7;
+
+/// The variable with the version that the library says it has.
+const VERSION_VARIABLE: &str = "FAKE_NCCL_VERSION";
+const VERSION: c_int = 22_809;
+
+/// `cuLaunchHostFunc`.
+type LaunchHostFunc =
+    unsafe extern "C" fn(*mut c_void, unsafe extern "C" fn(*mut c_void), *mut c_void) -> c_int;
+
+static LAUNCH: OnceLock<LaunchHostFunc> = OnceLock::new();
+
+/// `ncclUniqueId`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct UniqueId([u8; 128]);
+
+/// The head of `ncclConfig_t`.
+#[repr(C)]
+pub struct Config {
+    size: usize,
+    magic: u32,
+    version: c_int,
+    blocking: c_int,
+}
+
+/// Hands over the driver's `cuLaunchHostFunc`. To be called before any collective.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_nccl_use(launch: LaunchHostFunc) {
+    // Every caller hands over the same.
+    let _ = LAUNCH.set(launch);
+}
+
+/// # Safety
+/// `version` is a place to write to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclGetVersion(version: *mut c_int) -> Code {
+    let own = std::env::var(VERSION_VARIABLE).ok();
+    // SAFETY: the caller's promise.
+    unsafe { *version = own.and_then(|own| own.parse().ok()).unwrap_or(VERSION) };
+    SUCCESS
+}
+
+/// # Safety
+/// `id` is a place to write to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> Code {
+    let Ok(address) = hub::start() else { return SYSTEM_ERROR };
+    // SAFETY: the caller's promise.
+    unsafe { (*id).0 = address };
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclGetErrorString(code: Code) -> *const c_char {
+    let words = match code {
+        SUCCESS => c"no error",
+        SYSTEM_ERROR => c"unhandled system error",
+        INVALID_ARGUMENT => c"invalid argument",
+        INVALID_USAGE => c"invalid usage",
+        REMOTE_ERROR => c"remote process exited or there was a network error",
+        IN_PROGRESS => c"NCCL operation in progress",
+        _ => c"unknown result code",
+    };
+    words.as_ptr()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclGetLastError(_: *mut c_void) -> *const c_char {
+    c"".as_ptr()
+}
+
+/// # Safety
+/// `comm` is a place to write to, `config` a config.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommInitRankConfig(
+    comm: *mut RankPtr,
+    ranks: c_int,
+    id: UniqueId,
+    rank: c_int,
+    config: *const Config,
+) -> Code {
+    // SAFETY: the caller's promise.
+    let config = unsafe { &*config };
+    let is_config = config.magic == 0xcafe_beef && config.size >= size_of::<Config>();
+    if !is_config || config.version < 22_800 || config.blocking != 0 || !(0..ranks).contains(&rank) {
+        return INVALID_ARGUMENT;
+    }
+    let made = Rank::join(id.0, rank as u32, ranks as u32);
+    // SAFETY: the caller's promise.
+    unsafe { *comm = Box::into_raw(Box::new(made)) };
+    IN_PROGRESS
+}
+
+/// # Safety
+/// `comm` is a live communicator, which is used no more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommDestroy(comm: RankPtr) -> Code {
+    // SAFETY: the caller's promise.
+    unsafe { Box::from_raw(comm) }.leave();
+    SUCCESS
+}
+
+/// # Safety
+/// As for [`ncclCommDestroy`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommAbort(comm: RankPtr) -> Code {
+    // SAFETY: the caller's promise.
+    unsafe { Box::from_raw(comm) }.abort();
+    SUCCESS
+}
+
+/// # Safety
+/// `comm` is a live communicator, `code` a place to write to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommGetAsyncError(comm: RankPtr, code: *mut Code) -> Code {
+    // SAFETY: the caller's promise.
+    unsafe { *code = (*comm).state().load(Ordering::Acquire) };
+    SUCCESS
+}
+
+/// Queues a call: bytes are those that the rank gives, and gets.
+///
+/// # Safety
+/// `comm` is a live communicator; the buffers live until the call is done; the stream is one of the driver.
+unsafe fn queue(comm: RankPtr, call: Call, stream: *mut c_void) -> Code {
+    let Some(launch) = LAUNCH.get() else { return INVALID_USAGE };
+    // SAFETY: the caller's promise.
+    let job = unsafe { (*comm).keep(call) };
+    // SAFETY: the job lives as long as the communicator, which the caller destroys when its calls are done.
+    match unsafe { launch(stream, rank::run, job) } {
+        0 => SUCCESS,
+        _ => 1,
+    }
+}
+
+const NO_OPERATOR: c_int = -1;
+
+macro_rules! collectives {
+    ($($name:ident ($kind:expr): |$from:ident, $to:ident, $count:ident, $dtype:ident $(, $extra:ident)?; $ranks:ident|
+        $given:expr, $got:expr, $operator:expr, $peer:expr;)*) => { $(
+        /// # Safety
+        /// As for `queue`; buffers of as many elements as the call says.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            $from: *const c_void,
+            $to: *mut c_void,
+            $count: usize,
+            $dtype: c_int,
+            $($extra: c_int,)?
+            comm: RankPtr,
+            stream: *mut c_void,
+        ) -> Code {
+            let Some(size) = combine::size_of_type($dtype) else { return INVALID_ARGUMENT };
+            // SAFETY: the caller's promise.
+            let $ranks = unsafe { (*comm).ranks } as usize;
+            let (given, got) = ($given * size, $got * size);
+            let (from, to) = ($from as usize, $to as usize);
+            let call = Call { kind: $kind, dtype: $dtype, operator: $operator, peer: $peer, from, to, given, got };
+            // SAFETY: the caller's promise.
+            unsafe { queue(comm, call, stream) }
+        }
+    )* };
+}
+
+collectives! {
+    ncclAllReduce (hub::ALL_REDUCE): |from, to, count, dtype, by; _ranks| count, count, by, 0;
+    ncclReduceScatter (hub::REDUCE_SCATTER): |from, to, count, dtype, by; ranks| count * ranks, count, by, 0;
+    ncclAllGather (hub::ALL_GATHER): |from, to, count, dtype; ranks| count, count * ranks, NO_OPERATOR, 0;
+    ncclBroadcast (hub::BROADCAST): |from, to, count, dtype, root; _ranks| count, count, NO_OPERATOR, root;
+    ncclAlltoAll (hub::ALL_TO_ALL): |from, to, count, dtype; ranks| count * ranks, count * ranks, NO_OPERATOR, 0;
+}
+
+/// # Safety
+/// As for `queue`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclSend(
+    from: *const c_void,
+    count: usize,
+    dtype: c_int,
+    peer: c_int,
+    comm: RankPtr,
+    stream: *mut c_void,
+) -> Code {
+    let Some(size) = combine::size_of_type(dtype) else { return INVALID_ARGUMENT };
+    let (from, given) = (from as usize, count * size);
+    let call = Call { kind: hub::SEND, dtype, operator: NO_OPERATOR, peer, from, to: 0, given, got: 0 };
+    // SAFETY: the caller's promise.
+    unsafe { queue(comm, call, stream) }
+}
+
+/// # Safety
+/// As for `queue`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclRecv(
+    to: *mut c_void,
+    count: usize,
+    dtype: c_int,
+    peer: c_int,
+    comm: RankPtr,
+    stream: *mut c_void,
+) -> Code {
+    let Some(size) = combine::size_of_type(dtype) else { return INVALID_ARGUMENT };
+    let (to, got) = (to as usize, count * size);
+    let call = Call { kind: hub::RECEIVE, dtype, operator: NO_OPERATOR, peer, from: 0, to, given: 0, got };
+    // SAFETY: the caller's promise.
+    unsafe { queue(comm, call, stream) }
+}

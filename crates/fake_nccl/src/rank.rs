@@ -1,0 +1,150 @@
+//! A rank: its connection to the hub, and the calls that it has queued.
+
+use std::ffi::c_void;
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use crate::hub::{self, BYE, Head, JOIN};
+use crate::{IN_PROGRESS, REMOTE_ERROR, SUCCESS, SYSTEM_ERROR};
+
+/// `ncclComm_t`.
+pub type RankPtr = *mut Rank;
+
+/// A communicator.
+pub struct Rank {
+    pub ranks: u32,
+    line: Arc<Line>,
+    /// Calls that streams and graphs have the addresses of.
+    jobs: Mutex<Vec<Arc<Job>>>,
+}
+
+/// The connection. `None` before the rank has joined.
+struct Line {
+    connection: Mutex<Option<TcpStream>>,
+    /// The same, for whoever aborts while another thread waits.
+    to_abort: Mutex<Option<TcpStream>>,
+    state: AtomicI32,
+}
+
+/// A call: the numbers of bytes that the rank gives and gets, and their addresses.
+#[derive(Clone, Copy)]
+pub struct Call {
+    pub kind: u32,
+    pub dtype: i32,
+    pub operator: i32,
+    pub peer: i32,
+    pub from: usize,
+    pub to: usize,
+    pub given: usize,
+    pub got: usize,
+}
+
+struct Job {
+    call: Call,
+    line: Arc<Line>,
+}
+
+impl Line {
+    /// Sends a request and waits for its answer. A failure is the communicator's.
+    fn ask(&self, head: Head, given: &[u8]) -> Result<Vec<u8>, i32> {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = |code: i32| {
+            self.state.store(code, Ordering::Release);
+            Err(code)
+        };
+        let Some(connection) = &mut *connection else { return failed(SYSTEM_ERROR) };
+        match hub::send(connection, head, given).and_then(|()| hub::answered(connection)) {
+            Ok(Ok(bytes)) => Ok(bytes),
+            Ok(Err(code)) => failed(code),
+            Err(_) => failed(REMOTE_ERROR),
+        }
+    }
+}
+
+impl Rank {
+    /// Begins to join the group of an id.
+    pub fn join(id: [u8; 128], rank: u32, ranks: u32) -> Self {
+        let line = Arc::new(Line {
+            connection: Mutex::default(),
+            to_abort: Mutex::default(),
+            state: AtomicI32::new(IN_PROGRESS),
+        });
+        let joining = line.clone();
+        thread::spawn(move || {
+            let connected =
+                hub::connect(&id).and_then(|connection| Ok((connection.try_clone()?, connection)));
+            match connected {
+                Ok((copy, connection)) => {
+                    *joining.to_abort.lock().unwrap_or_else(PoisonError::into_inner) = Some(copy);
+                    *joining.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+                    let (operator, peer) = (ranks.cast_signed(), rank.cast_signed());
+                    if joining.ask(Head { kind: JOIN, dtype: 0, operator, peer }, &[]).is_ok() {
+                        joining.state.store(SUCCESS, Ordering::Release);
+                    }
+                }
+                Err(_) => joining.state.store(SYSTEM_ERROR, Ordering::Release),
+            }
+        });
+        Rank { ranks, line, jobs: Mutex::default() }
+    }
+
+    /// `ncclSuccess`, `ncclInProgress`, or what went wrong.
+    pub fn state(&self) -> &AtomicI32 {
+        &self.line.state
+    }
+
+    /// Keeps a call for a stream or a graph; its address.
+    pub fn keep(&self, call: Call) -> *mut c_void {
+        let job = Arc::new(Job { call, line: self.line.clone() });
+        let address = Arc::as_ptr(&job);
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).push(job);
+        address.cast_mut().cast()
+    }
+
+    /// The end of a rank whose calls are done.
+    pub fn leave(self) {
+        let connection = self.line.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = &*connection {
+            // The hub may have gone.
+            let _ = hub::send(connection, Head { kind: BYE, dtype: 0, operator: 0, peer: 0 }, &[]);
+        }
+    }
+
+    /// Ends all that waits. Calls that are still queued find no connection.
+    pub fn abort(self) {
+        let connection = self.line.to_abort.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = &*connection {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+        // Streams and graphs may still have their addresses.
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).drain(..).for_each(std::mem::forget);
+    }
+}
+
+/// Does a call: a host function in a stream.
+///
+/// # Safety
+/// `job` is what [`Rank::keep`] returned; the call's buffers live.
+pub unsafe extern "C" fn run(job: *mut c_void) {
+    // SAFETY: the caller's promise.
+    let Job { call, line } = unsafe { &*job.cast::<Job>() };
+    if line.state.load(Ordering::Acquire) != SUCCESS {
+        return;
+    }
+    let Call { kind, dtype, operator, peer, from, to, given, got } = *call;
+    let given = if given == 0 {
+        &[]
+    } else {
+        // SAFETY: the caller's promise; the software driver's addresses are the host's.
+        unsafe { std::slice::from_raw_parts(from as *const u8, given) }
+    };
+    if let Ok(bytes) = line.ask(Head { kind, dtype, operator, peer }, given)
+        && bytes.len() == got
+        && got > 0
+    {
+        // SAFETY: as above; nothing else uses the buffer before the call is done.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, got) };
+    }
+}

@@ -1,0 +1,110 @@
+//! Sums with what follows them: the norm of a transformer's layer, and gradients in f32.
+
+use super::call::{Call, Kind, Reduction};
+use super::communicator::{Communicator, Member};
+use super::operand::{Input, Output};
+use crate::error::Result;
+use crate::memory::same_length;
+use crate::ops::convert::convert;
+use crate::ops::elementwise::{copy, copy_into};
+use crate::ops::gemm::Activation;
+use crate::ops::row::{Norm, NormKind, Normed, alike};
+use crate::stream::Stream;
+use crate::tensor::{DType, Tensor, TensorError, TensorMut};
+
+/// Bytes at whose multiples the fused norm takes its rows.
+const LINE: usize = 8;
+
+impl Communicator {
+    /// The rows of all ranks' `x`, and `residual`, added up, and their norm by the root of the mean square:
+    /// what follows the products of a layer that is shared out among ranks. Residual and weight are the same
+    /// on all ranks. [`Normed::sum`] is there.
+    ///
+    /// Few rows take one kernel and one way over the link; more are an all-reduce and a
+    /// [`Norm`](crate::ops::row::Norm), and so is everything through NCCL.
+    ///
+    /// # Errors
+    /// As [`Communicator::all_reduce`] and [`Norm::add_and_run`](crate::ops::row::Norm::add_and_run).
+    #[track_caller]
+    pub fn all_reduce_norm(
+        &mut self,
+        stream: &Stream,
+        x: &Tensor,
+        residual: &Tensor,
+        weight: &Tensor,
+        eps: f64,
+    ) -> Result<Normed> {
+        const OPERATION: &str = "Communicator::all_reduce_norm";
+        alike(OPERATION, "residual", residual, x)?;
+        let width = x.shape().last().copied().unwrap_or(1);
+        same_length(OPERATION, "the weight", width, weight.elements())?;
+        let is_float = matches!(x.dtype(), DType::F32 | DType::F16 | DType::BF16);
+        let call = Call::new(Kind::AllReduceNorm { width }, x.dtype(), x.elements());
+        let fits = is_float && weight.dtype() == x.dtype() && (width * x.dtype().size()).is_multiple_of(LINE);
+        if let Member::Peer(member) = &mut self.0
+            && fits
+            && member.is_low_latency(&call)
+        {
+            let tensors = [x, residual, weight].map(|tensor| aligned(stream, tensor));
+            let [x, residual, weight] = tensors;
+            return member.all_reduce_norm(stream, call, [&x?, &residual?, &weight?], eps);
+        }
+        let mut sum = copy(stream, x)?;
+        self.all_reduce(stream, Reduction::Sum, sum.view_mut()?)?;
+        let (kind, activation) = (NormKind::Rms, Activation::None);
+        let norm = Norm { kind, weight: Some(weight), bias: None, eps, activation };
+        norm.add_and_run(stream, &sum, residual, false)
+    }
+
+    /// `scale` times the sum of all ranks' `x` (f32, f16 or bf16), in f32, and the sum of the squares of
+    /// that, of one element: what an optimiser with a limit on the gradient's norm takes. The same bits on
+    /// all ranks.
+    ///
+    /// # Errors
+    /// As [`Communicator::all_reduce_into`]: `into` is f32, as long as `x`.
+    #[track_caller]
+    pub fn all_reduce_scaled(
+        &mut self,
+        stream: &Stream,
+        x: &Tensor,
+        scale: f32,
+        mut into: TensorMut<'_>,
+    ) -> Result<Tensor> {
+        const OPERATION: &str = "Communicator::all_reduce_scaled";
+        let of_type = |what, got, is_right: bool, wanted: &str| {
+            let (wanted, hint) = (wanted.to_owned(), "convert it first (`ops::convert`)");
+            let error = TensorError::DType { operation: OPERATION, what, got, wanted, hint };
+            if is_right { Ok(()) } else { Err(crate::Error::from(error)) }
+        };
+        let is_float = matches!(x.dtype(), DType::F32 | DType::F16 | DType::BF16);
+        of_type("x", x.dtype(), is_float, "f32, f16 or bf16")?;
+        of_type("the result", into.dtype(), into.dtype() == DType::F32, "f32")?;
+        same_length(OPERATION, "the result", x.elements(), into.layout().elements())?;
+        if let Member::Peer(member) = &mut self.0
+            && member.shared.ranks() > 1
+            && x.elements() > 0
+        {
+            let call = Call::new(Kind::AllReduceScaled { bits: scale.to_bits() }, x.dtype(), x.elements());
+            return member.all_reduce_scaled(
+                stream,
+                call,
+                scale,
+                x.input(OPERATION)?,
+                into.output(OPERATION)?,
+            );
+        }
+        let mut sum =
+            if x.dtype() == DType::F32 { copy(stream, x)? } else { convert(stream, x, DType::F32)? };
+        self.all_reduce(stream, Reduction::Sum, sum.view_mut()?)?;
+        let sum = sum.mul(scale)?;
+        copy_into(stream, &sum.view_as(into.shape())?, into.view_mut())?;
+        sum.mul(&sum)?.sum_all()?.view_as(&[1])
+    }
+}
+
+/// The tensor, contiguous and at a boundary of [`LINE`] bytes: the same one, or a copy.
+fn aligned(stream: &Stream, tensor: &Tensor) -> Result<Tensor> {
+    let is_aligned = tensor.is_contiguous()
+        && tensor.input("Communicator::all_reduce_norm")?.address().is_multiple_of(LINE as u64);
+    if is_aligned { tensor.view_as(tensor.shape()) } else { copy(stream, tensor) }
+}

@@ -1,0 +1,201 @@
+//! A rank of a group that works through NCCL.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use collective::tick::{Mark, tick};
+use driver::nccl::{Config, library};
+
+use super::id::UniqueId;
+use super::issue::{Addresses, issue};
+use super::shared::{Failure, Shared};
+use super::watch::Watch;
+use crate::device::Device;
+use crate::error::{Error, ParallelError, Result};
+use crate::launch::{LaunchConfig, launch};
+use crate::memory::DeviceBuffer;
+use crate::parallel::call::{Call, Kind};
+use crate::parallel::group::GroupOptions;
+use crate::parallel::operand::{Input, Operand, Output, local};
+use crate::parallel::peer::{Algorithm, Plan};
+use crate::stream::Stream;
+use crate::tensor::DType;
+
+/// A rank's hold on its group.
+pub struct Member {
+    shared: Arc<Shared>,
+    /// Goes when no call is under way any more, before NCCL's communicator.
+    watch: Option<Watch>,
+}
+
+/// A rank among others, some of them of this process.
+pub struct Place {
+    pub rank: u32,
+    pub ranks: u32,
+    pub failure: Arc<Failure>,
+}
+
+impl Member {
+    /// Joins a group. Waits for all ranks.
+    #[track_caller]
+    pub fn join(device: &Device, place: Place, id: &UniqueId, options: GroupOptions) -> Result<Self> {
+        let library = library().map_err(ParallelError::NoNccl)?;
+        let Place { rank, ranks, failure } = place;
+        let (id, mut config) = (id.0, Config::NON_BLOCKING);
+        let numbers = (number("the number of ranks", ranks)?, number("the rank", rank)?);
+        let shared = Shared::open(library, device, (rank, ranks), options.timeout, failure, |comm| {
+            // SAFETY: a place that lives until the communicator is made; the config is copied.
+            unsafe { (library.comm_init_rank_config)(comm, numbers.0, id, numbers.1, &mut config) }
+        })?;
+        let shared = Arc::new(shared);
+        let watch = Some(Watch::start(&shared)?);
+        Ok(Member { shared, watch })
+    }
+
+    /// A rank for each device, in this process.
+    #[track_caller]
+    pub fn all(devices: &[Device], options: GroupOptions) -> Result<Vec<Self>> {
+        let (id, failure) = (UniqueId::new()?, Arc::<Failure>::default());
+        let ranks = devices.len() as u32;
+        let join = |(rank, device): (u32, &Device)| {
+            Self::join(device, Place { rank, ranks, failure: failure.clone() }, &id, options)
+        };
+        // Each waits for the others.
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..).zip(devices).map(|rank| scope.spawn(move || join(rank))).collect();
+            let joined = threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            joined.collect::<Vec<_>>().into_iter().collect()
+        })
+    }
+
+    pub fn rank(&self) -> u32 {
+        self.shared.rank
+    }
+
+    pub fn ranks(&self) -> u32 {
+        self.shared.ranks
+    }
+
+    pub fn device(&self) -> &Device {
+        &self.shared.device
+    }
+
+    pub fn failure(&self) -> Arc<Failure> {
+        self.shared.failure.clone()
+    }
+
+    /// Whether the group is sound, as far as is known without a wait.
+    pub fn check(&self) -> Result<(), ParallelError> {
+        self.shared.look()
+    }
+
+    /// Queues the rank's part of a call.
+    #[track_caller]
+    pub fn queue(
+        &mut self,
+        stream: &Stream,
+        plan: Plan,
+        call: Call,
+        input: Option<Operand<'_>>,
+        output: Option<Operand<'_>>,
+    ) -> Result<()> {
+        if let Some(capture) = stream.capture()? {
+            capture.keep_alive(self.shared.clone());
+        }
+        let sequence = self.shared.enter(call);
+        if plan.algorithm == Algorithm::Local {
+            return local(stream, input, output);
+        }
+        let shared = &self.shared;
+        let reading = input.map(|input| input.within.begin(stream, false)).transpose()?;
+        let writing = output.map(|output| output.within.begin(stream, true)).transpose()?;
+        let given = input.or(output).map_or(0, |operand| operand.address());
+        let gets = output.map_or(0, |operand| operand.address());
+        let number = shared.counts.as_ptr().raw() + size_of::<u32>() as u64;
+        let at = Addresses { input: given, output: gets, number };
+        self.mark(stream, sequence)?;
+        shared.with(&call, |comm| {
+            let comm = (comm, shared.rank, shared.ranks);
+            // SAFETY: the communicator is the rank's, and lives while `with` has it; the operands have been
+            // checked, and their uses begun; the stream is one of the device.
+            stream.call(|stream| Ok(unsafe { issue(shared.library, comm, stream, call, at) }))
+        })?;
+        self.mark(stream, sequence)?;
+        reading.into_iter().chain(writing).for_each(|it| it.commit(stream));
+        Ok(())
+    }
+
+    /// Marks the begin or the end of a call. Marks are uses of the counts: calls on several streams stay in
+    /// order.
+    #[track_caller]
+    fn mark(&self, stream: &Stream, sequence: u32) -> Result<()> {
+        let mark = Mark { seen: self.shared.mark_address(), sequence };
+        let counts = self.shared.counts.view().within();
+        // SAFETY: one thread; the word and the count live as long as `shared`, which waits for their uses.
+        unsafe { launch::<tick>(stream, LaunchConfig::new([1, 1, 1], [1, 1, 1]), (mark, counts)) }
+    }
+
+    /// The rank's part of a split; `None` without a color. Ranks tell each other their parts, then the first
+    /// of each new group an id for it.
+    #[track_caller]
+    pub fn split(&mut self, color: Option<u32>, key: i64) -> Result<Option<Self>> {
+        let own = [color.map_or(-1, i64::from), key].map(i64::to_le_bytes).concat();
+        let all = self.gather(&own)?;
+        let number = |bytes: &[u8]| i64::from_le_bytes(std::array::from_fn(|at| bytes[at]));
+        let part = |rank: usize| &all[rank * own.len()..][..own.len()];
+        let mut members: Vec<(i64, usize)> = (0..self.ranks() as usize)
+            .filter(|&rank| number(part(rank)) == number(&own))
+            .map(|rank| (number(&part(rank)[size_of::<i64>()..]), rank))
+            .collect();
+        members.sort_unstable();
+        let is_first = color.is_some() && members[0].1 == self.rank() as usize;
+        let own_id = if is_first { UniqueId::new()? } else { UniqueId::NONE };
+        let ids = self.gather(own_id.as_bytes())?;
+        if color.is_none() {
+            return Ok(None);
+        }
+        let each = own_id.as_bytes().len();
+        let id = UniqueId::from_bytes(&ids[members[0].1 * each..][..each])?;
+        let rank = members.iter().position(|&(_, rank)| rank == self.rank() as usize).unwrap_or(0);
+        let place =
+            Place { rank: rank as u32, ranks: members.len() as u32, failure: self.shared.failure.clone() };
+        let options = GroupOptions { timeout: self.shared.limit, ..GroupOptions::default() };
+        Self::join(&self.shared.device, place, &id, options).map(Some)
+    }
+
+    /// The bytes of all ranks behind each other; waits for them.
+    #[track_caller]
+    fn gather(&mut self, own: &[u8]) -> Result<Vec<u8>> {
+        let call = Call::new(Kind::AllGather, DType::U8, own.len());
+        let (operation, ranks) = (Kind::Split.operation(), self.ranks());
+        let stream = self.shared.device.pooled_stream()?;
+        let given = DeviceBuffer::from_slice(&stream, own)?;
+        let mut all = DeviceBuffer::<u8>::zeroed(&stream, own.len() * ranks as usize)?;
+        let (input, output) = (given.input(operation)?, all.view_mut().output(operation)?);
+        self.queue(&stream, Plan::by_nccl(&call, ranks), call, Some(input), Some(output))?;
+        let all = all.to_vec(&stream)?;
+        self.check()?;
+        Ok(all)
+    }
+}
+
+/// A number as NCCL takes it.
+fn number<N: TryInto<c_int> + Copy + std::fmt::Display>(argument: &'static str, of: N) -> Result<c_int> {
+    of.try_into().map_err(|_| Error::InvalidArgument {
+        operation: "Communicator",
+        argument,
+        got: of.to_string(),
+        wanted: format!("at most {}", c_int::MAX),
+        hint: "NCCL counts in 32 bits",
+    })
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        // Calls that are under way end, or are aborted by the watchdog. A drop cannot return an error.
+        let _ = self.shared.counts.synchronize();
+        self.watch = None;
+    }
+}

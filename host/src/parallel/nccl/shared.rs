@@ -1,0 +1,277 @@
+//! Shared by a rank, its watchdog and captured graphs: NCCL's communicator, and what marks say.
+
+use std::collections::VecDeque;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{sleep, yield_now};
+use std::time::{Duration, Instant};
+
+use driver::nccl::{Code, Comm, IN_PROGRESS, Library, SUCCESS};
+
+use crate::device::Device;
+use crate::error::{ParallelError, Result};
+use crate::memory::{DeviceBuffer, PinnedBuffer};
+use crate::parallel::call::Call;
+
+/// Calls that are remembered for reports.
+const REMEMBERED: usize = 256;
+/// How long a thread that waits for NCCL keeps looking before it sleeps between looks.
+const EAGER: Duration = Duration::from_millis(1);
+/// The sleep between looks.
+const NAP: Duration = Duration::from_micros(200);
+
+/// The first failure among the ranks of a group that this process has.
+#[derive(Default)]
+pub struct Failure(Mutex<Option<First>>);
+
+struct First {
+    rank: u32,
+    /// `None`: the program told the text.
+    error: Option<ParallelError>,
+    text: String,
+}
+
+impl Failure {
+    fn first(&self) -> MutexGuard<'_, Option<First>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records a failure that a rank has found. The first one counts.
+    fn found(&self, rank: u32, error: &ParallelError) {
+        let text = error.to_string();
+        self.first().get_or_insert_with(|| First { rank, error: Some(error.clone()), text });
+    }
+
+    /// Records a failure in the program's words.
+    pub fn tell(&self, rank: u32, text: String) {
+        self.first().get_or_insert(First { rank, error: None, text });
+    }
+
+    /// Whether the group is sound, as far as this process knows.
+    pub fn check(&self, rank: u32) -> Result<(), ParallelError> {
+        match &*self.first() {
+            None => Ok(()),
+            Some(First { rank: finder, error: Some(error), .. }) if *finder == rank => Err(error.clone()),
+            Some(First { text, .. }) => Err(ParallelError::Aborted { rank, first: text.clone() }),
+        }
+    }
+}
+
+/// A communicator of NCCL; null when it was aborted.
+struct Handle(Comm);
+
+// SAFETY: NCCL's communicators may be used from any thread, by one at a time.
+unsafe impl Send for Handle {}
+
+/// See the module.
+pub struct Shared {
+    pub library: &'static Library,
+    pub device: Device,
+    pub rank: u32,
+    pub ranks: u32,
+    pub limit: Duration,
+    handle: Mutex<Handle>,
+    pub failure: Arc<Failure>,
+    /// Of marks; then a number for barriers.
+    pub counts: DeviceBuffer<u32>,
+    /// Where marks write for the host.
+    seen: PinnedBuffer<u64>,
+    /// The latest calls, and the number of the next.
+    calls: Mutex<(VecDeque<(u32, Call)>, u32)>,
+}
+
+/// An error in NCCL's words.
+pub fn said(library: &Library, rank: u32, call: &str, code: Code) -> ParallelError {
+    let (words, last) = (library.words(code), library.last_error());
+    ParallelError::Nccl { rank, call: call.to_owned(), code, words, last }
+}
+
+/// Waits until a communicator has done what it was told, for `limit` at most; aborts it otherwise.
+///
+/// # Errors
+/// NCCL's code, or [`IN_PROGRESS`] when the time is up or the group has failed.
+fn settle(library: &Library, comm: Comm, told: Code, limit: Duration, failure: &Failure) -> Result<(), Code> {
+    let (begun, mut code) = (Instant::now(), told);
+    while code == IN_PROGRESS {
+        // SAFETY: a live communicator, and a place to write to.
+        let asked = unsafe { (library.comm_get_async_error)(comm, &mut code) };
+        code = if asked == SUCCESS { code } else { asked };
+        let waited = begun.elapsed();
+        if code == IN_PROGRESS && (waited > limit || failure.first().is_some()) {
+            return Err(IN_PROGRESS);
+        }
+        if waited < EAGER { yield_now() } else { sleep(NAP) }
+    }
+    if code == SUCCESS { Ok(()) } else { Err(code) }
+}
+
+impl Shared {
+    /// Makes a rank's communicator by `create`, which starts it, and waits for it.
+    #[track_caller]
+    pub fn open(
+        library: &'static Library,
+        device: &Device,
+        (rank, ranks): (u32, u32),
+        limit: Duration,
+        failure: Arc<Failure>,
+        create: impl FnOnce(&mut Comm) -> Code,
+    ) -> Result<Self> {
+        let stream = device.pooled_stream()?;
+        let counts = DeviceBuffer::zeroed(&stream, 2)?;
+        stream.synchronize()?;
+        let seen = PinnedBuffer::zeroed(device, 1)?;
+        let mut place = Box::new(null_mut());
+        let told = device.call(|| Ok(create(&mut place)))?;
+        let comm = *place;
+        let ended = device.call(|| Ok(settle(library, comm, told, limit, &failure)))?;
+        if let Err(code) = ended {
+            let error = match code {
+                IN_PROGRESS => late(rank, 0, "join".to_owned(), limit),
+                code => said(library, rank, "join", code),
+            };
+            failure.found(rank, &error);
+            if !comm.is_null() {
+                // The error is the one that counts.
+                // SAFETY: a live communicator, which nobody uses any more.
+                let _ = device.call(|| Ok(unsafe { (library.comm_abort)(comm) }));
+            }
+            // NCCL may not have heard of it yet, and still write there.
+            Box::leak(place);
+            return Err(error.into());
+        }
+        Ok(Shared {
+            library,
+            device: device.clone(),
+            rank,
+            ranks,
+            limit,
+            handle: Mutex::new(Handle(comm)),
+            failure,
+            counts,
+            seen,
+            calls: Mutex::default(),
+        })
+    }
+
+    fn handle(&self) -> MutexGuard<'_, Handle> {
+        self.handle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has NCCL do something, and waits until it has done so: until a collective is queued, not until it
+    /// ends.
+    ///
+    /// # Errors
+    /// [`ParallelError`], then the communicator is aborted; or the driver's error.
+    pub fn with(&self, call: &dyn std::fmt::Display, act: impl FnOnce(Comm) -> Result<Code>) -> Result<()> {
+        let mut handle = self.handle();
+        if handle.0.is_null() {
+            self.failure.check(self.rank)?;
+        }
+        let comm = handle.0;
+        let told = act(comm)?;
+        let ended = self.device.call(|| Ok(settle(self.library, comm, told, self.limit, &self.failure)))?;
+        let Err(code) = ended else { return Ok(()) };
+        let error = match code {
+            IN_PROGRESS => late(self.rank, self.next().wrapping_sub(1), call.to_string(), self.limit),
+            code => said(self.library, self.rank, &call.to_string(), code),
+        };
+        // Another rank's failure may have come first.
+        self.failure.found(self.rank, &error);
+        self.abort(&mut handle);
+        Ok(self.failure.check(self.rank)?)
+    }
+
+    /// Stops all that the communicator has queued.
+    fn abort(&self, handle: &mut Handle) {
+        let comm = std::mem::replace(&mut handle.0, null_mut());
+        if !comm.is_null() {
+            // It is aborted because something has failed: that is reported.
+            // SAFETY: a live communicator, which nobody gets any more.
+            let _ = self.device.call(|| Ok(unsafe { (self.library.comm_abort)(comm) }));
+        }
+    }
+
+    /// Fails the group by an error that this rank has found.
+    pub fn fail(&self, error: ParallelError) -> ParallelError {
+        self.failure.found(self.rank, &error);
+        self.abort(&mut self.handle());
+        error
+    }
+
+    /// Looks for failures: of NCCL, or of other ranks of this process.
+    ///
+    /// # Errors
+    /// [`ParallelError`]; then the communicator is aborted.
+    pub fn look(&self) -> Result<(), ParallelError> {
+        let mut handle = self.handle();
+        let mut code = SUCCESS;
+        if !handle.0.is_null() {
+            // SAFETY: a live communicator, and a place to write to.
+            let asked = unsafe { (self.library.comm_get_async_error)(handle.0, &mut code) };
+            code = if asked == SUCCESS { code } else { asked };
+        }
+        if !matches!(code, SUCCESS | IN_PROGRESS) {
+            self.failure.found(self.rank, &said(self.library, self.rank, "a call that was queued", code));
+        }
+        self.failure.check(self.rank).inspect_err(|_| self.abort(&mut handle))
+    }
+
+    fn calls(&self) -> MutexGuard<'_, (VecDeque<(u32, Call)>, u32)> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next(&self) -> u32 {
+        self.calls().1
+    }
+
+    /// Remembers a call; its number.
+    pub fn enter(&self, call: Call) -> u32 {
+        let mut calls = self.calls();
+        let (latest, next) = &mut *calls;
+        let sequence = *next;
+        *next = next.wrapping_add(1);
+        latest.push_back((sequence, call));
+        if latest.len() > REMEMBERED {
+            latest.pop_front();
+        }
+        sequence
+    }
+
+    /// Marks so far, and the number of the last one's call.
+    pub fn marks(&self) -> (u32, u32) {
+        // SAFETY: a word of page-locked memory, which lives as long as `self`; everyone reaches it by atomic
+        // operations.
+        let word = unsafe { AtomicU64::from_ptr(self.mark_address() as *mut u64) }.load(Ordering::Acquire);
+        (word as u32, (word >> 32) as u32)
+    }
+
+    /// Where marks write.
+    pub fn mark_address(&self) -> u64 {
+        self.seen.device_address()
+    }
+
+    /// The error of a call that does not end.
+    pub fn late(&self, sequence: u32) -> ParallelError {
+        let found =
+            self.calls().0.iter().rev().find(|(number, _)| *number == sequence).map(|(_, call)| *call);
+        let call = found.map_or_else(|| "a call in a graph".to_owned(), |call| call.to_string());
+        late(self.rank, sequence, call, self.limit)
+    }
+}
+
+fn late(rank: u32, sequence: u32, call: String, limit: Duration) -> ParallelError {
+    ParallelError::TimedOut { rank, sequence: sequence.into(), call, limit_seconds: limit.as_secs_f64() }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // A drop cannot return an error; a context that has failed runs nothing.
+        let _ = self.counts.synchronize();
+        let comm = std::mem::replace(&mut self.handle().0, null_mut());
+        if !comm.is_null() {
+            // SAFETY: a live communicator, which nobody uses any more; its calls have ended.
+            let _ = self.device.call(|| Ok(unsafe { (self.library.comm_destroy)(comm) }));
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! A thread that aborts a communicator whose calls do not end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle, park_timeout};
+use std::time::{Duration, Instant};
+
+use super::shared::Shared;
+use crate::error::{Error, Result};
+
+/// Between two looks.
+const PERIOD: Duration = Duration::from_millis(10);
+
+/// The thread, until it is dropped.
+pub struct Watch {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Watches a communicator.
+    pub fn start(shared: &Arc<Shared>) -> Result<Self> {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (watched, ends) = (shared.clone(), is_over.clone());
+        let thread = Builder::new().name(format!("ironwarp-nccl-{}", shared.rank));
+        let thread =
+            thread.spawn(move || watch(&watched, &ends)).map_err(|error| Error::InvalidArgument {
+                operation: "Communicator",
+                argument: "a thread that watches",
+                got: error.to_string(),
+                wanted: "room for one".to_owned(),
+                hint: "the system's limit on threads is reached (`ulimit -u`)",
+            })?;
+        Ok(Watch { is_over, thread: Some(thread) })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It does not panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn watch(shared: &Shared, is_over: &AtomicBool) {
+    // The marks of the last look, and since when they are the same.
+    let mut last = (shared.marks(), Instant::now());
+    while !is_over.load(Ordering::Acquire) {
+        park_timeout(PERIOD);
+        if shared.look().is_err() {
+            return;
+        }
+        let marks = shared.marks();
+        if marks != last.0 {
+            last = (marks, Instant::now());
+        }
+        let (count, sequence) = marks;
+        if count % 2 == 1 && last.1.elapsed() > shared.limit {
+            shared.fail(shared.late(sequence));
+            return;
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! The back end through NCCL. The software driver gets a library that works without a GPU (`fake_nccl`); on a
+//! machine with GPUs it is the machine's own, as `IRONWARP_NCCL` names it or the loader finds it.
+
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use half::{bf16, f16};
+use ironwarp::parallel::{Algorithm, Backend, Communicator, Group, GroupOptions, Reduction, UniqueId};
+use ironwarp::tensor::Element;
+use ironwarp::{Arch, Device, DeviceBuffer, E4M3, E5M2, Error, ParallelError, Result, Stream};
+use ironwarp_rendezvous::{Client, Options, World};
+
+use crate::{devices, graphs, sequences};
+
+/// How long errors may take beyond the time limit.
+const SLACK: Duration = Duration::from_secs(2);
+const HOPPER: Arch = Arch { major: 9, minor: 0 };
+
+/// The fake's file: cargo puts it beside the test programs.
+fn fake() -> String {
+    let program = std::env::current_exe().expect("a program knows where it is");
+    program.with_file_name("libfake_nccl.so").to_string_lossy().into_owned()
+}
+
+/// The library of the process to come: the fake, unless there is a GPU.
+fn library() -> String {
+    match Device::open(0) {
+        Ok(device) if !device.is_software() => std::env::var("IRONWARP_NCCL").unwrap_or_default(),
+        _ => fake(),
+    }
+}
+
+/// Devices on which NCCL works. `None`, and the test is skipped, with less than two, or without NCCL.
+fn ready(most: u32) -> Result<Option<Vec<Device>>> {
+    let Some(devices) = devices(most)? else { return Ok(None) };
+    if devices[0].is_software() {
+        hand_over_the_driver();
+    } else if let Err(error) = UniqueId::new() {
+        testkit::skip(&error.to_string());
+        return Ok(None);
+    }
+    Ok(Some(devices))
+}
+
+/// A library cannot see the driver's functions, which are the program's.
+fn hand_over_the_driver() {
+    let launch = driver::proc_address("cuLaunchHostFunc").expect("the driver has it");
+    // SAFETY: the file is the fake, whose function takes the address of that function of the driver.
+    unsafe {
+        let fake = libloading::Library::new(fake()).expect("cargo has built it");
+        let hand_over: libloading::Symbol<'_, extern "C" fn(driver_address)> =
+            fake.get(b"fake_nccl_use\0").expect("the fake has it");
+        hand_over(launch.cast());
+        // It stays: threads of it may run until the end.
+        std::mem::forget(fake);
+    }
+}
+
+#[allow(non_camel_case_types, reason = "a type of C")]
+type driver_address = *const std::ffi::c_void;
+
+fn options(milliseconds: u64) -> GroupOptions {
+    GroupOptions { timeout: Duration::from_millis(milliseconds), backend: Some(Backend::Nccl) }
+}
+
+macro_rules! with_nccl {
+    ($devices:literal) => {
+        testkit::own_process!(
+            "IRONWARP_SOFT_DEVICES" = stringify!($devices),
+            "NCCL_NVLS_ENABLE" = "0",
+            "IRONWARP_NCCL" = &library(),
+        )
+    };
+}
+
+#[test]
+fn random_sequences_through_nccl() -> Result<()> {
+    with_nccl!(4);
+    let Some(devices) = ready(4)? else { return Ok(()) };
+    for number in 0..4 {
+        sequences::round(&devices, number, 5, options(20_000))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn graphs_through_nccl_replay() -> Result<()> {
+    with_nccl!(3);
+    let Some(devices) = ready(3)? else { return Ok(()) };
+    graphs::captured(&devices, options(20_000))
+}
+
+/// Small whole numbers: every order of adding gives the same.
+fn sums_of<T: Element + bytemuck::Pod + Into<f64>>(devices: &[Device], of: fn(f32) -> T) -> Result<()> {
+    let ranks = devices.len() as f64;
+    let results = Group::with_options(devices, options(20_000))?.run(|mut rank| {
+        assert_eq!(rank.backend(), Backend::Nccl);
+        assert_eq!(rank.explain(9, T::DTYPE).algorithm, Algorithm::Nccl);
+        let stream = rank.device().stream()?;
+        let give: Vec<T> = (0..9).map(|i| of((i % 3) as f32 + 2.0 * rank.rank() as f32)).collect();
+        let mut all = Vec::new();
+        for reduction in [Reduction::Sum, Reduction::Mean, Reduction::Max, Reduction::Min] {
+            let mut x = DeviceBuffer::from_slice(&stream, &give)?;
+            rank.all_reduce(&stream, reduction, &mut x)?;
+            rank.synchronize(&stream)?;
+            all.push(x.to_vec(&stream)?);
+        }
+        Ok(all)
+    })?;
+    for (rank, got) in results.iter().enumerate() {
+        for i in 0..9 {
+            let first = f64::from(i % 3);
+            let sum = ranks * first + ranks * (ranks - 1.0);
+            for (got, want) in got.iter().zip([sum, sum / ranks, first + 2.0 * (ranks - 1.0), first]) {
+                assert_eq!(got[i as usize].into(), want, "rank {rank}, {}, element {i}", T::DTYPE);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_float_through_nccl() -> Result<()> {
+    with_nccl!(2);
+    let Some(devices) = ready(2)? else { return Ok(()) };
+    sums_of::<f32>(&devices, |x| x)?;
+    sums_of::<f64>(&devices, f64::from)?;
+    sums_of::<f16>(&devices, f16::from_f32)?;
+    sums_of::<bf16>(&devices, bf16::from_f32)?;
+    // NCCL adds 8-bit floats up on Hopper and later alone.
+    if devices[0].is_software() || devices[0].arch() >= HOPPER {
+        sums_of::<E4M3>(&devices, E4M3::from_f32)?;
+        sums_of::<E5M2>(&devices, E5M2::from_f32)?;
+    }
+    Ok(())
+}
+
+fn sum(rank: &mut Communicator, stream: &Stream, count: usize) -> Result<Vec<i32>> {
+    let mut x = DeviceBuffer::from_slice(stream, &vec![rank.rank() as i32 + 1; count])?;
+    rank.all_reduce(stream, Reduction::Sum, &mut x)?;
+    rank.synchronize(stream)?;
+    x.to_vec(stream)
+}
+
+fn parallel<R: std::fmt::Debug>(result: Result<R>) -> ParallelError {
+    match result {
+        Err(Error::Parallel(error)) => *error,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A rank that does not come: the others get an error that says which call did not end.
+#[test]
+fn calls_through_nccl_end_in_time() -> Result<()> {
+    with_nccl!(2);
+    let Some(devices) = ready(2)? else { return Ok(()) };
+    let group = Group::with_options(&devices, options(2000))?;
+    let begun = Instant::now();
+    let results = std::thread::scope(|scope| {
+        let threads: Vec<_> = group
+            .into_communicators()
+            .into_iter()
+            .map(|mut rank| {
+                scope.spawn(move || {
+                    let stream = rank.device().stream()?;
+                    let first = sum(&mut rank, &stream, 3)?;
+                    assert_eq!(first, [3; 3]);
+                    if rank.rank() == 1 {
+                        std::thread::sleep(Duration::from_millis(2500));
+                        return Ok(());
+                    }
+                    let error = parallel(sum(&mut rank, &stream, 5));
+                    assert!(matches!(error, ParallelError::TimedOut { rank: 0, sequence: 1, .. }), "{error}");
+                    assert!(error.to_string().contains("all_reduce(Sum, 5 x i32)"), "{error}");
+                    assert!(begun.elapsed() < Duration::from_millis(2000) + SLACK, "{:?}", begun.elapsed());
+                    // It stays failed.
+                    let again = parallel(sum(&mut rank, &stream, 5));
+                    assert!(matches!(again, ParallelError::TimedOut { .. }), "{again}");
+                    Ok(())
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Vec<Result<()>>>()
+    });
+    results.into_iter().collect()
+}
+
+/// When a rank panics, the others' calls end, long before the limit.
+#[test]
+fn a_panic_ends_calls_through_nccl() -> Result<()> {
+    with_nccl!(3);
+    let Some(devices) = ready(3)? else { return Ok(()) };
+    let group = Group::with_options(&devices, options(20_000))?;
+    let begun = Instant::now();
+    let run = || {
+        group.run(|mut rank| {
+            let stream = rank.device().stream()?;
+            sum(&mut rank, &stream, 3)?;
+            assert!(rank.rank() != 1, "as it is meant to");
+            let error = parallel(sum(&mut rank, &stream, 5));
+            assert!(error.to_string().contains("rank 1 panicked: as it is meant to"), "{error}");
+            Ok(())
+        })
+    };
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).expect_err("rank 1 panics");
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"as it is meant to"));
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    Ok(())
+}
+
+#[test]
+fn without_nccl_it_says_what_to_install() -> Result<()> {
+    testkit::own_process!("NCCL_NVLS_ENABLE" = "0", "IRONWARP_NCCL" = "/nowhere/libnccl.so.2");
+    let Err(error) = UniqueId::new() else {
+        testkit::skip("this machine has NCCL");
+        return Ok(());
+    };
+    let text = error.to_string();
+    for part in
+        ["/nowhere/libnccl.so.2, libnccl.so.2, libnccl.so", "libnccl2", "pip install", "IRONWARP_NCCL"]
+    {
+        assert!(text.contains(part), "{text}");
+    }
+    let device = Device::open(0)?;
+    let group = Group::with_options(&[device], options(1000)).err().expect("no NCCL");
+    assert!(matches!(group, Error::Parallel(error) if matches!(*error, ParallelError::NoNccl(_))));
+    Ok(())
+}
+
+#[test]
+fn an_old_nccl_is_refused() -> Result<()> {
+    testkit::own_process!("NCCL_NVLS_ENABLE" = "0", "IRONWARP_NCCL" = &fake(), "FAKE_NCCL_VERSION" = "22707");
+    if !std::path::Path::new(&fake()).exists() {
+        testkit::skip("the fake is not beside this program");
+        return Ok(());
+    }
+    let text = UniqueId::new().expect_err("too old").to_string();
+    assert!(text.contains("is NCCL 2.27.7; 2.28 or newer is needed"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn another_library_is_refused() -> Result<()> {
+    testkit::own_process!("NCCL_NVLS_ENABLE" = "0", "IRONWARP_NCCL" = "libc.so.6");
+    let text = UniqueId::new().expect_err("not NCCL").to_string();
+    assert!(text.contains("libc.so.6 has no function ncclGetVersion"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn multicast_has_to_be_off() -> Result<()> {
+    testkit::own_process!("NCCL_NVLS_ENABLE" = "1", "IRONWARP_NCCL" = &fake());
+    let text = UniqueId::new().expect_err("multicast").to_string();
+    assert!(text.contains("NCCL_NVLS_ENABLE is 1") && text.contains("set NCCL_NVLS_ENABLE=0"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn wrong_places_are_named() -> Result<()> {
+    with_nccl!(2);
+    let Some(devices) = ready(2)? else { return Ok(()) };
+    let id = UniqueId::new()?;
+    let error = Communicator::join(&devices[0], 2, 2, &id, options(1000)).expect_err("no such rank");
+    assert!(matches!(error, Error::InvalidArgument { argument: "the rank", .. }), "{error}");
+    let error = UniqueId::from_bytes(&id.as_bytes()[1..]).expect_err("a byte is missing");
+    assert!(matches!(error, Error::Length { expected: 128, got: 127, .. }), "{error}");
+    // Nobody else comes.
+    let begun = Instant::now();
+    let error = parallel(Communicator::join(&devices[0], 0, 2, &id, options(500)));
+    assert!(matches!(error, ParallelError::TimedOut { rank: 0, .. }), "{error}");
+    assert!(begun.elapsed() < Duration::from_millis(500) + SLACK, "{:?}", begun.elapsed());
+    Ok(())
+}
+
+/// Says in a process that it is a rank of these tests.
+const IS_RANK: &str = "NCCL_TEST_RANK";
+
+/// Starts the ranks of a job: this program, with this test alone.
+fn start(test: &str, ranks: usize) -> Vec<Child> {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
+    let port = port.expect("a port is free").port().to_string();
+    let rank = |rank: usize| {
+        let mut command = Command::new(std::env::current_exe().expect("a program knows where it is"));
+        command.args([&format!("nccl::{test}"), "--exact", "--nocapture", "--test-threads=1"]);
+        command.env(IS_RANK, "1").env("TESTKIT_PROCESS", format!("nccl::{test}"));
+        command.envs([("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port)]);
+        command.envs([("RANK", rank.to_string()), ("LOCAL_RANK", rank.to_string())]);
+        command.env("WORLD_SIZE", ranks.to_string()).env("LOCAL_WORLD_SIZE", ranks.to_string());
+        command.spawn().expect("this program can be started")
+    };
+    (0..ranks).map(rank).collect()
+}
+
+/// Joins the job as the rank that the environment says.
+fn joined(limit: u64) -> Result<(Client, Communicator)> {
+    let world = World::from_env().expect("the test has set it");
+    let client = Client::join(&world, &Options::default()).expect("the others come");
+    let own = if world.rank == 0 { UniqueId::new()?.as_bytes().to_vec() } else { Vec::new() };
+    let ids = client.gather("NCCL's id", &own).expect("the others give theirs");
+    let device = Device::open(world.local_rank)?;
+    let id = UniqueId::from_bytes(&ids[0])?;
+    let rank = Communicator::join(&device, world.rank, world.size, &id, options(limit))?;
+    Ok((client, rank))
+}
+
+/// A process a device: sums, parts, and the end.
+#[test]
+fn processes_meet_through_nccl() -> Result<()> {
+    with_nccl!(3);
+    let Some(devices) = ready(3)? else { return Ok(()) };
+    if std::env::var_os(IS_RANK).is_none() {
+        let ranks = start("processes_meet_through_nccl", devices.len());
+        let ends: Vec<ExitStatus> = ranks.into_iter().map(|mut rank| rank.wait().expect("a child")).collect();
+        assert!(ends.iter().all(ExitStatus::success), "{ends:?}");
+        return Ok(());
+    }
+    let (client, mut rank) = joined(20_000)?;
+    let stream = rank.device().stream()?;
+    let ranks = rank.ranks() as i32;
+    assert_eq!(sum(&mut rank, &stream, 1000)?, vec![ranks * (ranks + 1) / 2; 1000]);
+    // Rank 0 alone, the others in reverse order.
+    let key = -i64::from(rank.rank());
+    let mut part = rank.split(Some(u32::from(rank.rank() > 0)), key)?.expect("a color");
+    let wanted = if rank.rank() == 0 { (0, 1) } else { (rank.ranks() - 1 - rank.rank(), rank.ranks() - 1) };
+    assert_eq!((part.rank(), part.ranks()), wanted);
+    let of_part = part.ranks() as i32;
+    assert_eq!(sum(&mut part, &stream, 7)?, vec![of_part * (of_part + 1) / 2; 7]);
+    drop((part, rank));
+    client.barrier("done").expect("the others come");
+    Ok(())
+}
+
+/// A process that is killed: the others get an error within the limit.
+#[test]
+fn a_killed_process_ends_calls_through_nccl() -> Result<()> {
+    with_nccl!(2);
+    let Some(devices) = ready(2)? else { return Ok(()) };
+    if std::env::var_os(IS_RANK).is_none() {
+        let mut ranks = start("a_killed_process_ends_calls_through_nccl", devices.len());
+        let first = ranks[0].wait().expect("a child");
+        let last = ranks[1].wait().expect("a child");
+        assert!(first.success() && !last.success(), "{first}, {last}");
+        return Ok(());
+    }
+    let (client, mut rank) = joined(4000)?;
+    let stream = rank.device().stream()?;
+    sum(&mut rank, &stream, 10)?;
+    if rank.rank() == 1 {
+        std::process::abort();
+    }
+    let begun = Instant::now();
+    let error = parallel(sum(&mut rank, &stream, 10));
+    assert!(matches!(error, ParallelError::Nccl { .. } | ParallelError::TimedOut { .. }), "{error}");
+    assert!(begun.elapsed() < Duration::from_millis(4000) + SLACK, "{:?}", begun.elapsed());
+    // Leaving the job would wait for rank 1.
+    std::mem::forget(client);
+    Ok(())
+}
