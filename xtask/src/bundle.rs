@@ -45,7 +45,7 @@ const LIMIT_MIB: u64 = 48;
 /// Where programs and PTX lie in the bundle, and the archive that the script unpacks them from.
 const PACKED: [&str; 4] = ["tests", "benches", "examples", "ptx"];
 const ARCHIVE: &str = "programs.tar.xz";
-const XZ: &str = "xz --lzma2=preset=1,dict=256MiB";
+const XZ: &str = "xz --lzma2=preset=3,dict=256MiB";
 const RUN_SCRIPT: &str = include_str!("bundle/run.sh");
 
 /// A program that cargo has built.
