@@ -242,8 +242,7 @@ impl<'a> Pass<'a> {
         let x = self.x.slice(0, part.clone())?;
         let to = MatrixMut::of(logits.write(part.len())?)?;
         let choice = Matmul::new(Matrix::of(&x)?, weight.transposed(), to).explain(self.stream)?;
-        // Columns of the transposed weight are its rows.
-        let is_copied = choice.config.repack[1] == Repack::Columns;
+        let is_copied = choice.config.repack[1] != Repack::No;
         is_copied.then(|| Packed::new(self.stream, weight, Repack::Rows)).transpose()
     }
 
