@@ -31,20 +31,26 @@ impl Place {
         format!("{MARK}={}", self.path().display())
     }
 
-    /// `ironwarp launch`, with options and a program.
+    /// `ironwarp launch`, with options and a program. Whoever runs the tests may ignore signals, as a shell's
+    /// job in the background does.
     pub fn command(&self, options: &[&str], program: &[&str]) -> Command {
-        self.finished(Command::new(PROGRAM), options, program)
+        self.by_parent("--default-signal=HUP,INT,TERM", options, program)
     }
 
     /// The same by a parent that ignores a signal.
     pub fn ignoring(&self, signal: &str, options: &[&str], program: &[&str]) -> Command {
-        let mut command = Command::new("env");
-        command.arg(format!("--ignore-signal={signal}")).arg(PROGRAM);
-        self.finished(command, options, program)
+        self.by_parent(&format!("--ignore-signal={signal}"), options, program)
     }
 
-    fn finished(&self, mut command: Command, options: &[&str], program: &[&str]) -> Command {
-        command.arg("launch").args(options).arg("--").args(program).current_dir(self.path());
+    /// `env` becomes the launcher, with its number.
+    fn by_parent(&self, signals: &str, options: &[&str], program: &[&str]) -> Command {
+        let mut command = Command::new("env");
+        command
+            .args([signals, PROGRAM, "launch"])
+            .args(options)
+            .arg("--")
+            .args(program)
+            .current_dir(self.path());
         command.env(MARK, self.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         for name in ["RANK", "WORLD_SIZE", "LOCAL_RANK", "IRONWARP_TOKEN", "NO_COLOR"] {
             command.env_remove(name);
