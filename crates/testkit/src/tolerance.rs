@@ -138,7 +138,7 @@ table! {
     ROUNDED_SUM_F16 = "rounded sum f16", STEP_F16, 2.0 * ROUND_F16 + 8.0 * ROUND_F32, None,
         "The sum of all ranks is rounded, and again with a residual.";
     ROUNDED_SUM_BF16 = "rounded sum bf16", STEP_BF16, 2.0 * ROUND_BF16 + 8.0 * ROUND_F32, None,
-        "As above.";
+        "As in f16: the sum of all ranks is rounded, and again with a residual.";
     SCATTER_ADD = "scatter_add", STEP_F32, 4.0 * ROUND_F32, SquareRoot,
         "One chain of additions whose roundings are independent; 4 standard deviations; scale is the sum of magnitudes.";
     REDUCE_NORM = "norm", 4.0 * STEP_F32, 2.0 * ROUND_F32, Logarithm,
