@@ -148,6 +148,27 @@ fn numbers_and_inputs() -> Outcome {
     Ok(())
 }
 
+/// Rows, columns and elements without a gradient keep still, however small the least average is.
+#[test]
+fn zeros_keep_still() -> Outcome {
+    let stream = stream()?;
+    for eps in [0.0, 1e-30, 1e-20] {
+        let config = AdafactorConfig { eps: [eps, 1e-3], ..AdafactorConfig::default() };
+        let mut params = [
+            Tensor::from_slice(&stream, &[2, 3], &[1.0f32; 6])?,
+            Tensor::from_slice(&stream, &[3], &[1.0f32; 3])?,
+        ];
+        let mut optimizer = Adafactor::new(&stream, &views(&mut params)?, config)?;
+        let matrix = Tensor::from_slice(&stream, &[2, 3], &[1.0f32, 2.0, 0.0, 0.0, 0.0, 0.0])?;
+        let vector = Tensor::from_slice(&stream, &[3], &[0.0f32, 1.0, 0.0])?;
+        optimizer.step(&stream, &mut views(&mut params)?, &[&matrix, &vector], None)?;
+        let (matrix, vector) = (params[0].to_vec::<f32>(&stream)?, params[1].to_vec::<f32>(&stream)?);
+        assert!(matrix[..2].iter().all(|w| *w < 1.0) && matrix[2..] == [1.0; 4], "{eps:e}: {matrix:?}");
+        assert!(vector[1] < 1.0 && vector[0] == 1.0 && vector[2] == 1.0, "{eps:e}: {vector:?}");
+    }
+    Ok(())
+}
+
 /// A matrix and a vector, and the optimiser of both.
 struct Training {
     params: [Tensor; 2],

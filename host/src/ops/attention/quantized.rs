@@ -21,7 +21,8 @@ use super::select;
 /// Each is `[batch, heads]`, or `[batch, heads, blocks]` with one for each 128 rows of a sequence, the last
 /// block being what is left; heads are those of the queries, and of the keys. Packed sequences count as a
 /// batch, with as many blocks each as the longest that was told. Scales are positive and finite; a block of
-/// zeros may have 0. Others make the results of their heads meaningless, and do no harm otherwise.
+/// zeros may have 0. Others make the results of their heads meaningless, and do no harm otherwise. A sum is
+/// carried over in the scale of the next block of values: use 0 where that would be below 2^-80 of the last.
 #[derive(Debug, Clone, Copy)]
 pub struct Scales<'a> {
     /// Of queries.

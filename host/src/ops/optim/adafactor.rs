@@ -132,7 +132,9 @@ impl Plan {
             tiles: 0,
         };
         let (bands, spans) = (factored.bands(), factored.spans());
-        for matrix in 0..factored.matrices {
+        // Nothing is averaged where there are no elements.
+        let matrices_with_elements = if elements == 0 { 0 } else { factored.matrices };
+        for matrix in 0..matrices_with_elements {
             let spans = (0..bands).flat_map(|band| (0..spans).map(move |span| (band, span)));
             self.tiles.extend(spans.map(|(band, span)| [tensor, matrix, band, span]));
         }
@@ -141,8 +143,7 @@ impl Plan {
             self.factors += matrices * (rows + columns);
             factored.column_sums = factored.row_sums + matrices * u64::from(spans) * rows;
             self.partials = factored.column_sums + matrices * u64::from(bands) * columns;
-            // Nothing is averaged where there are no elements.
-            for matrix in (0..factored.matrices).filter(|_| elements > 0) {
+            for matrix in 0..matrices_with_elements {
                 self.matrices.push([tensor, matrix, 0, 0]);
                 for (are_columns, count) in [(0, factored.rows), (1, factored.columns)] {
                     let firsts = (0..count).step_by(LANES as usize);

@@ -163,9 +163,9 @@ impl BatchNorm<'_> {
     /// The norm of `x` by its own statistics, which also go into the running ones.
     ///
     /// # Errors
-    /// As [`GroupNorm::run`], [`crate::Error::InvalidArgument`] for one element a channel, whose deviation is
-    /// none, and for a momentum that is not from 0 to 1, and [`TensorError`]s for running statistics that are
-    /// not one f32 for each channel, one behind the other.
+    /// As [`GroupNorm::run`]; running statistics may be new already when memory runs out. And
+    /// [`crate::Error::InvalidArgument`] for one element a channel and a momentum that is not from 0 to 1,
+    /// [`TensorError`]s for running statistics that are not one f32 a channel, one behind the other.
     #[track_caller]
     pub fn train(
         &self,

@@ -86,7 +86,8 @@ impl Averages {
         mut gradient: [f32; HELD],
         update: impl Fn(*mut f32, f32) -> f32,
     ) -> [f32; HELD] {
-        let least = self.rule.eps * self.rule.eps;
+        // Of a 0, which the approximation takes a smaller number for, the root has no inverse.
+        let least = at_least(self.rule.eps * self.rule.eps, f32::MIN_POSITIVE);
         // SAFETY: factors of rows and columns that there are; elements of the column.
         unsafe {
             let of_column = if self.is_factored && column.count > 0 { *self.averages } else { 0.0 };
