@@ -170,9 +170,9 @@ impl Conv2d {
         let (height, width) = (axis(0, height, down)?, axis(1, width, across)?);
         let y = [images, height.output as usize, width.output as usize, count];
         let filters = [count, down, across, of_group];
-        // Kernels count positions, channels, and the elements of a filter, in whole units.
+        // Kernels count positions, channels, and the elements of a filter and of all filters, in whole units.
         let [seen, made] = [of_group, count / groups].map(|side| side.next_multiple_of(MAX_UNIT));
-        for sides in [&x[..3], &y[..3], &[groups, seen], &[groups, made], &[down, across, seen]] {
+        for sides in [&x[..3], &y[..3], &[groups, seen], &[groups, made], &[down, across, seen], &filters] {
             if !fits(sides) {
                 return Err(too_large(sides).into());
             }

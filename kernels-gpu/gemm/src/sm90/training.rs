@@ -156,7 +156,7 @@ impl<'a, C: Config<EpiloguePlan = EpiloguePlan<C>>, H: Element16, const IS_GRADI
     }
 
     /// Adds up the columns of the warp's rows of the subtile at `at`, and stores the sums. Rows behind the
-    /// last one are zeros.
+    /// last one are zeros, or NaN where a weight of the column is not finite: the sum is not finite then.
     ///
     /// # Safety
     /// The whole warp is here; the sums have a place for each column of every 16 rows.
