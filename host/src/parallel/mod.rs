@@ -22,6 +22,8 @@
 //! ```
 //!
 //! # Rules
+//! Of groups over peer memory; [`Backend::Nccl`] says what differs through NCCL.
+//!
 //! * All ranks make the same calls in the same order. A call that differs is an error that names rank, call,
 //!   what was got and wanted; the group has then failed.
 //! * Nothing waits on the host. A rank that does not come in time is found on the device; the error comes
