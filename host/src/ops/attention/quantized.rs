@@ -43,7 +43,8 @@ pub struct Scales<'a> {
 /// # use ironwarp::ops::attention::{Attention, Heads, HeadsMut, Mask, Scales};
 /// use half::bf16;
 /// use num::E4M3;
-/// # fn run(stream: &Stream, q: DeviceBuffer<E4M3>, k: DeviceBuffer<E4M3>, v: DeviceBuffer<E4M3>) -> ironwarp::Result<()> {
+/// # type Memory = DeviceBuffer<E4M3>;
+/// # fn run(stream: &Stream, q: Memory, k: Memory, v: Memory) -> ironwarp::Result<()> {
 /// let sides = [2, 4096, 16, 128];
 /// let mut o = DeviceBuffer::<bf16>::zeroed(stream, 2 * 4096 * 16 * 128)?;
 /// // One a head of each sequence.

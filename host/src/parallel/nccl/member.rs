@@ -120,7 +120,7 @@ impl Member {
             let comm = (comm, shared.rank, shared.ranks);
             // SAFETY: the communicator is the rank's, and lives while `with` has it; the operands have been
             // checked, and their uses begun; the stream is one of the device.
-            stream.call(|stream| Ok(unsafe { issue(shared.library, comm, stream, call, at) }))
+            stream.call(|stream| Ok(unsafe { issue(shared.nccl, comm, stream, call, at) }))
         })?;
         self.mark(stream, sequence)?;
         reading.into_iter().chain(writing).for_each(|it| it.commit(stream));

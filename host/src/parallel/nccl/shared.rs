@@ -66,7 +66,7 @@ unsafe impl Send for Handle {}
 
 /// See the module.
 pub struct Shared {
-    pub library: &'static Library,
+    pub nccl: &'static Library,
     pub device: Device,
     pub rank: u32,
     pub ranks: u32,
@@ -141,7 +141,7 @@ impl Shared {
             return Err(error.into());
         }
         Ok(Shared {
-            library,
+            nccl: library,
             device: device.clone(),
             rank,
             ranks,
@@ -170,11 +170,11 @@ impl Shared {
         }
         let comm = handle.0;
         let told = act(comm)?;
-        let ended = self.device.call(|| Ok(settle(self.library, comm, told, self.limit, &self.failure)))?;
+        let ended = self.device.call(|| Ok(settle(self.nccl, comm, told, self.limit, &self.failure)))?;
         let Err(code) = ended else { return Ok(()) };
         let error = match code {
             IN_PROGRESS => late(self.rank, self.next().wrapping_sub(1), call.to_string(), self.limit),
-            code => said(self.library, self.rank, &call.to_string(), code),
+            code => said(self.nccl, self.rank, &call.to_string(), code),
         };
         // Another rank's failure may have come first.
         self.failure.found(self.rank, &error);
@@ -188,7 +188,7 @@ impl Shared {
         if !comm.is_null() {
             // It is aborted because something has failed: that is reported.
             // SAFETY: a live communicator, which nobody gets any more.
-            let _ = self.device.call(|| Ok(unsafe { (self.library.comm_abort)(comm) }));
+            let _ = self.device.call(|| Ok(unsafe { (self.nccl.comm_abort)(comm) }));
         }
     }
 
@@ -208,11 +208,11 @@ impl Shared {
         let mut code = SUCCESS;
         if !handle.0.is_null() {
             // SAFETY: a live communicator, and a place to write to.
-            let asked = unsafe { (self.library.comm_get_async_error)(handle.0, &mut code) };
+            let asked = unsafe { (self.nccl.comm_get_async_error)(handle.0, &mut code) };
             code = if asked == SUCCESS { code } else { asked };
         }
         if !matches!(code, SUCCESS | IN_PROGRESS) {
-            self.failure.found(self.rank, &said(self.library, self.rank, "a call that was queued", code));
+            self.failure.found(self.rank, &said(self.nccl, self.rank, "a call that was queued", code));
         }
         self.failure.check(self.rank).inspect_err(|_| self.abort(&mut handle))
     }
@@ -271,7 +271,7 @@ impl Drop for Shared {
         let comm = std::mem::replace(&mut self.handle().0, null_mut());
         if !comm.is_null() {
             // SAFETY: a live communicator, which nobody uses any more; its calls have ended.
-            let _ = self.device.call(|| Ok(unsafe { (self.library.comm_destroy)(comm) }));
+            let _ = self.device.call(|| Ok(unsafe { (self.nccl.comm_destroy)(comm) }));
         }
     }
 }

@@ -22,7 +22,7 @@
 //! | `conv_windows_*_128x128`, `_128x64` | a consumer's own, in turns (ping-pong) | 128; 64 |
 //! | `conv_windows_backward_*` | the same | 128; 64 |
 //! | `conv_weight_windows_*_128x128` | 128 filters x 128 columns, in turns | 128 |
-//! | `conv_weight_windows_*_128x192` | 128 filters x 192 columns, half of the rows each: 3 x 3 taps of 64 channels are three, and 512 filters of 512 channels one wave | 96 |
+//! | `conv_weight_windows_*_128x192` | 128 filters x 192 columns, half of the rows each | 96 |
 
 pub mod classes;
 
