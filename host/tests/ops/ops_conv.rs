@@ -88,6 +88,10 @@ const BY_CLASSES: &[Conv] = &[
     conv([5, 1, 16, 64], [24, 3, 2, 0, 1], [42, 2, 2, 0, 1]),
 ];
 
+/// 128 taps for each channel, and 129.
+const MOST_TAPS: Conv = conv([1, 8, 1, 1], [9, 8, 1, 3, 1], [18, 16, 1, 7, 1]);
+const TOO_MANY_TAPS: Conv = conv([1, 8, 1, 1], [4, 3, 1, 1, 1], [44, 43, 1, 4, 1]);
+
 /// A filter for each channel: taps three at a time and one by one, strips that end within the row, strides,
 /// dilations, padding beyond the filter, more channels than a block has, and channels one by one.
 const DEPTHWISE: &[Conv] = &[
@@ -99,6 +103,8 @@ const DEPTHWISE: &[Conv] = &[
     conv([1, 16, 1, 1], [3, 2, 2, 4, 1], [4, 1, 2, 3, 1]),
     conv([3, 37, 1, 1], [8, 3, 1, 1, 1], [7, 5, 1, 2, 1]),
     conv([1, 8, 1, 1], [4, 1, 1, 0, 1], [5, 1, 3, 0, 1]),
+    // As many taps as such kernels take.
+    MOST_TAPS,
     // The largest strides there are.
     conv([1, 8, 1, 1], [5, 2, 1 << 29, 0, 1], [6, 3, (1 << 30) - 1, 1, 1]),
 ];
@@ -265,16 +271,68 @@ fn a_filter_for_each_channel_agrees() -> Outcome {
         check::<f16>(&stream, case, Family::SmallIntegers, i as u64)?;
         check::<f32>(&stream, case, Family::Normal, i as u64)?;
     }
-    // All bits of f32, as no tensor core multiplies it.
-    let sides = DEPTHWISE[0].sides();
-    let [x, filters, _] = operands::<f32>(&DEPTHWISE[0], Family::Normal, 9);
-    let (on_x, on_filters) =
-        (Tensor::from_slice(&stream, &sides[0], &x)?, Tensor::from_slice(&stream, &sides[1], &filters)?);
-    let y = op(&DEPTHWISE[0]).forward(&stream, &on_x, &on_filters, Fused::default())?;
-    let want = DEPTHWISE[0].forward(&x, &filters, None, matmul::Activation::Identity);
-    let limit = tolerance::GEMM_F32.for_terms(9);
-    let (value, scale) = (&want.value, &want.magnitude);
-    compare::rounded("f32", &y.to_vec::<f32>(&stream)?, value, scale, &sides[2], limit)?;
+    Ok(())
+}
+
+#[test]
+fn only_kernels_of_a_filter_for_each_channel_use_all_bits_of_f32() -> Outcome {
+    let stream = stream()?;
+    for (case, has_all_bits) in [(DEPTHWISE[0], true), (MOST_TAPS, true), (TOO_MANY_TAPS, false)] {
+        let (sides, host) = (case.sides(), operands::<f32>(&case, Family::Normal, 9));
+        let [x, filters, gradient] = &host;
+        let held = |i: usize| Tensor::from_slice(&stream, &sides[i], &host[i]);
+        let (on_x, on_filters, on_gradient) = (held(0)?, held(1)?, held(2)?);
+        let of_input = [case.height.input, case.width.input];
+        let taps = case.height.filter * case.width.filter;
+        let op = op(&case);
+        let results = [
+            (
+                op.forward(&stream, &on_x, &on_filters, Fused::default())?,
+                case.forward(x, filters, None, matmul::Activation::Identity),
+                taps,
+            ),
+            (
+                op.input_gradient(&stream, &on_gradient, &on_filters, of_input)?,
+                case.input_gradient(gradient, filters),
+                taps,
+            ),
+            (
+                op.filter_gradient(&stream, &on_x, &on_gradient, [sides[1][1], sides[1][2]])?,
+                case.filter_gradient(x, gradient),
+                sides[2][..3].iter().product(),
+            ),
+        ];
+        for (i, (got, want, terms)) in results.into_iter().enumerate() {
+            let (got, sides) = (got.to_vec::<f32>(&stream)?, [sides[2], sides[0], sides[1]][i]);
+            let agrees = |limit| compare::rounded("f32", &got, &want.value, &want.magnitude, &sides, limit);
+            agrees(f32::tolerance(terms))?;
+            // Tensor cores drop some.
+            let in_all_bits = agrees(tolerance::GEMM_F32.for_terms(terms));
+            assert_eq!(in_all_bits.is_ok(), has_all_bits, "result {i} of {case:?}: {in_all_bits:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn filters_gradients_end_within_a_tile() -> Outcome {
+    let stream = stream()?;
+    let has_windows = stream.device().arch().major == 9;
+    // 136 filters, of tiles of 128, by 256 columns, of tiles of 192 or 128; the last columns of a tile are
+    // those of no tap, 508 positions down.
+    let case = conv([1, 1, 64, 136], [129, 2, 8, 127, 254], [17, 2, 1, 0, 1]);
+    let sides = case.sides();
+    let [x, _, gradient] = operands::<bf16>(&case, Family::Normal, 11);
+    let (on_x, on_gradient) =
+        (Tensor::from_slice(&stream, &sides[0], &x)?, Tensor::from_slice(&stream, &sides[2], &gradient)?);
+    let want = case.filter_gradient(&x, &gradient);
+    let limit = bf16::tolerance(sides[2][..3].iter().product());
+    for tile in [Tile::Wide, Tile::Narrow] {
+        let algorithm = if has_windows { Algorithm::Windows(tile) } else { Algorithm::Gather(tile) };
+        let op = Conv2d { algorithm, ..op(&case) };
+        let dw = op.filter_gradient(&stream, &on_x, &on_gradient, [2, 2])?.to_vec::<bf16>(&stream)?;
+        compare::rounded(&format!("{tile:?}"), &dw, &want.value, &want.magnitude, &sides[1], limit)?;
+    }
     Ok(())
 }
 
@@ -385,28 +443,30 @@ fn nothing_gives_nothing_and_no_channels_the_bias() -> Outcome {
 fn the_same_bits_in_every_run_and_from_every_layout() -> Outcome {
     let stream = stream()?;
     let runs = if stream.device().is_software() { 3 } else { 100 };
-    let case = CASES[1];
+    [CASES[1], DEPTHWISE[0]].iter().try_for_each(|case| same_bits(&stream, case, runs))
+}
+
+fn same_bits(stream: &Stream, case: &Conv, runs: u32) -> Outcome {
     let sides = case.sides();
-    let host = operands::<bf16>(&case, Family::HugeTiny, 1);
+    let host = operands::<bf16>(case, Family::HugeTiny, 1);
     let results = |turned: bool| -> Result<Vec<Vec<bf16>>, Box<dyn StdError>> {
         let tensor = |i: usize| -> Result<Tensor, Error> {
-            let tensor = Tensor::from_slice(&stream, &sides[i], &host[i])?;
+            let tensor = Tensor::from_slice(stream, &sides[i], &host[i])?;
             if !turned {
                 return Ok(tensor);
             }
             // The same elements, with the channels outermost in memory.
-            let outside = tensor.permute(&[3, 0, 1, 2])?.to_vec::<bf16>(&stream)?;
+            let outside = tensor.permute(&[3, 0, 1, 2])?.to_vec::<bf16>(stream)?;
             let [a, b, c, d] = sides[i];
-            Tensor::from_slice(&stream, &[d, a, b, c], &outside)?.permute(&[1, 2, 3, 0])
+            Tensor::from_slice(stream, &[d, a, b, c], &outside)?.permute(&[1, 2, 3, 0])
         };
         let (x, filters, gradient) = (tensor(0)?, tensor(1)?, tensor(2)?);
-        let op = op(&case);
+        let op = op(case);
         let of_input = [case.height.input, case.width.input];
         Ok(vec![
-            op.forward(&stream, &x, &filters, Fused::default())?.to_vec::<bf16>(&stream)?,
-            op.input_gradient(&stream, &gradient, &filters, of_input)?.to_vec::<bf16>(&stream)?,
-            op.filter_gradient(&stream, &x, &gradient, [sides[1][1], sides[1][2]])?
-                .to_vec::<bf16>(&stream)?,
+            op.forward(stream, &x, &filters, Fused::default())?.to_vec::<bf16>(stream)?,
+            op.input_gradient(stream, &gradient, &filters, of_input)?.to_vec::<bf16>(stream)?,
+            op.filter_gradient(stream, &x, &gradient, [sides[1][1], sides[1][2]])?.to_vec::<bf16>(stream)?,
         ])
     };
     let first = results(false)?;

@@ -123,9 +123,10 @@ pub(super) fn filter_gradient<T: Kernels>(
     let depthwise = cut::<T>(of(problem, Pass::Forward, &Fused::default()));
     let whole = DepthwiseWeights { depthwise, part: 1 };
     let strips = depthwise.strips() as u32;
-    // As many blocks as run at once, and no part without work for a block.
+    // As many blocks as run at once, one a multiprocessor: a block more would double the time. And no part
+    // without work for a block.
     let others = u64::from(depthwise.slabs()) * u64::from(whole.squares());
-    let blocks = u64::from(stream.device().properties().sm_count.max(1)).div_ceil(others) as u32;
+    let blocks = (u64::from(stream.device().properties().sm_count) / others) as u32;
     let parts = blocks.min(MAX_PARTS).min(strips.div_ceil(depthwise.lines())).max(1);
     let weights = DepthwiseWeights { part: strips.div_ceil(parts), ..whole };
     let count = (weights.sums() as usize).saturating_mul(weights.parts() as usize);

@@ -132,20 +132,26 @@ struct Operands<'a, T> {
     result: *mut T,
 }
 
-/// A unit of channels, or zeros where there is no such position. (What is read instead is not looked at: a
-/// branch would keep loads from being under way together.)
+/// A unit of channels, or zeros where there is no such position: loads under way together need that without
+/// branches, so what is read instead, at `other`, goes through a mask that the compiler cannot branch on.
 ///
 /// # Safety
-/// `N` elements at `place`, or else at `other`, are readable, and aligned as a whole.
+/// `N` elements at `place`, if it `is_there`, or else at `other`, are readable, and aligned as a whole.
 #[inline(always)]
 unsafe fn unit<T: Element<Wide = f32>, const N: usize>(
     base: *const T,
-    place: Option<u64>,
+    is_there: bool,
+    place: u64,
     other: u32,
 ) -> [f32; N] {
+    let at = if is_there { place } else { other.into() };
     // SAFETY: the caller's word; every bit pattern is a number.
-    let values = T::widen(unsafe { vector::load_array(base.add(place.unwrap_or(other.into()) as usize)) });
-    if place.is_some() { values } else { [0.0; N] }
+    let mut values = T::widen(unsafe { vector::load_array(base.add(at as usize)) });
+    let mask = misc::opaque(u32::from(is_there).wrapping_neg());
+    unroll!(C in 0..8, { if C < N {
+        values[C] = f32::from_bits(values[C].to_bits() & mask);
+    } });
+    values
 }
 
 /// The numbers of a block's channels at this address of shared memory.
@@ -263,7 +269,7 @@ impl<T: Element<Wide = f32>> Operands<'_, T> {
         let slides = width.multiply == 1 && (width.advance == 1 || width.advance == -1);
         for down in 0..height.taps {
             let y = y + down as i32 * height.advance;
-            let row = if (y as u32) < height.limit { Some(at.high * height.limit + y as u32) } else { None };
+            let row = ((y as u32) < height.limit, (at.high * height.limit).wrapping_add(y as u32));
             let tap = (height.filter_first + down * height.filter_step)
                 * self.depthwise.gather.problem.width.filter;
             let mut across = 0;
@@ -294,7 +300,7 @@ impl<T: Element<Wide = f32>> Operands<'_, T> {
         &self,
         lines: &Lines,
         sums: &mut [[f32; N]; STRIP],
-        row: Option<u32>,
+        (has_row, row): (bool, u32),
         [x, across]: [i32; 2],
         tap: u32,
     ) {
@@ -312,14 +318,10 @@ impl<T: Element<Wide = f32>> Operands<'_, T> {
             unroll!(I in 0..6, { if I < STRIP + K - 1 {
                 // Behind the last position it may be any number.
                 let x = x.wrapping_add((I as u32).wrapping_mul(distance) as i32);
-                let place = match row {
-                    Some(row) if (x as u32) < width.limit => {
-                        let position = row * width.limit + x as u32;
-                        Some(u64::from(position) * u64::from(gather.problem.groups) + u64::from(channel))
-                    }
-                    _ => None,
-                };
-                met[I] = unit(self.read, place, channel);
+                let is_there = has_row & ((x as u32) < width.limit);
+                let position = row.wrapping_mul(width.limit).wrapping_add(x as u32);
+                let place = u64::from(position) * u64::from(gather.problem.groups) + u64::from(channel);
+                met[I] = unit(self.read, is_there, place, channel);
             } });
             unroll!(I in 0..3, { if I < K {
                 let across = if turned { lowest - I as i32 } else { lowest + I as i32 };

@@ -149,8 +149,7 @@ impl<T: Element<Wide = f32>> Operands<'_, T> {
         unsafe {
             unroll!(I in 0..4, {
                 let column = first + I as u32;
-                let place = if column < width.output { Some(of(row + column)) } else { None };
-                gradient[I] = unit(self.gradient, place, channel);
+                gradient[I] = unit(self.gradient, column < width.output, of(row + column), channel);
             });
             unroll!(DOWN in 0..3, { if tap[0] + (DOWN as u32) < height.filter {
                 let y = (at.middle * height.stride + (tap[0] + DOWN as u32) * height.dilation)
@@ -162,26 +161,31 @@ impl<T: Element<Wide = f32>> Operands<'_, T> {
                         .wrapping_mul(width.stride)
                         .wrapping_add(tap * width.dilation)
                         .wrapping_sub(width.padding);
-                    let is_inside = y < height.input && x < width.input;
-                    unit::<T, N>(self.input, is_inside.then(|| of(row.wrapping_add(x))), channel)
+                    let is_inside = (y < height.input) & (x < width.input);
+                    unit::<T, N>(self.input, is_inside, of(row.wrapping_add(x)), channel)
                 };
                 let mut met = [[0.0; N]; MET];
                 if slides {
                     unroll!(I in 0..6, { met[I] = read(first + I as u32, tap[1]); });
                 }
-                unroll!(ACROSS in 0..3, { if tap[1] + (ACROSS as u32) < width.filter {
-                    unroll!(I in 0..4, {
-                        let x =
-                            if slides { met[I + ACROSS] } else { read(first + I as u32, tap[1] + ACROSS as u32) };
-                        // Behind the last position there may be anything, but no part of the sums.
-                        if first + (I as u32) < width.output {
-                            unroll!(C in 0..8, { if C < N {
-                                let sum = &mut sums[DOWN * TAPS + ACROSS][C];
-                                *sum = fma(gradient[I][C], x[C], *sum);
-                            } });
-                        }
-                    });
-                } });
+                unroll!(ACROSS in 0..3, {
+                    let tap = tap[1] + ACROSS as u32;
+                    if !slides && tap < width.filter {
+                        unroll!(I in 0..4, { met[I] = read(first + I as u32, tap); });
+                    }
+                    if tap < width.filter {
+                        unroll!(I in 0..4, {
+                            // Behind the last position there may be anything, but no part of the sums.
+                            if first + (I as u32) < width.output {
+                                let x = if slides { met[I + ACROSS] } else { met[I] };
+                                unroll!(C in 0..8, { if C < N {
+                                    let sum = &mut sums[DOWN * TAPS + ACROSS][C];
+                                    *sum = fma(gradient[I][C], x[C], *sum);
+                                } });
+                            }
+                        });
+                    }
+                });
             } });
         }
     }

@@ -183,7 +183,8 @@ impl<C: Config> Loader<C> for ByPositions<'_> {
             let mut index = 0;
             while index < C::BLOCK_N / BOX_ELEMENTS {
                 let [down, across, channel] = column.digits();
-                // Columns behind the last tap are not stored.
+                // Columns behind the last tap are not stored: any tap will do, of those that offsets reach.
+                let down = if down * windows.taps[0] < windows.taps[1] { down } else { 0 };
                 let offsets = [(across * windows.dilations[0]) as u16, (down * windows.dilations[1]) as u16];
                 let coords = [channel as i32, x, y, image];
                 tma::load_im2col_4d(stage.b() + index * BOX_BYTES, self.maps.b, full, coords, offsets);
