@@ -5,12 +5,22 @@ use crate::gemm_case::{Case, DENSE, Lie, Number, Outcome, PLAIN, TRANSPOSED, dev
 use gemm::skinny::direct::Groups;
 use half::{bf16, f16};
 use ironwarp::DeviceBuffer;
-use ironwarp::ops::gemm::{Activation, Kernel, Matmul, Matrix, MatrixMut, Precision, candidates};
+use ironwarp::ops::gemm::{
+    Activation, Config, Kernel, Matmul, Matrix, MatrixMut, Precision, Repack, candidates,
+};
 use num::E4M3;
 use testkit::Family;
 
-const DIRECT: Case =
-    Case { kernels: |config| config.kernel == Kernel::Direct, precision: Precision::Tf32, ..PLAIN };
+/// Operands as they lie, k in one piece.
+const DIRECT: Case = Case {
+    kernels: |config| is_direct(config) && config.split_k == 1 && config.repack == [Repack::No; 2],
+    precision: Precision::Tf32,
+    ..PLAIN
+};
+
+fn is_direct(config: &Config) -> bool {
+    config.kernel == Kernel::Direct
+}
 
 /// Checks a case by every way to share a block out.
 fn check<T: Number, C: Number>(case: &Case) -> Outcome {
@@ -85,6 +95,37 @@ fn direct_every_family_of_input() -> Outcome {
     Ok(())
 }
 
+/// Long k, in every number of parts: the last one is shorter, the epilogue comes after their sum.
+#[test]
+fn direct_parts_of_k() -> Outcome {
+    let in_parts = Case { kernels: |config| is_direct(config) && config.split_k > 1, ..DIRECT };
+    let (wide, tall) = (Lie { gap: 3, skip: 1, ..DENSE }, Lie { gap: 5, skip: 7, ..TRANSPOSED });
+    for (a, b) in [(DENSE, DENSE), (DENSE, TRANSPOSED), (TRANSPOSED, DENSE), (wide, tall)] {
+        let case = Case { m: 9, n: 67, k: 2085, a, b, bias: true, beta: -0.5, ..in_parts };
+        for checked in [case.check::<bf16, bf16, bf16>()?, case.check::<f32, f32, f32>()?] {
+            assert!(checked > 0, "{case:?}");
+        }
+    }
+    // By columns, and what is not asked for.
+    let by_columns = Case { m: 5, n: 33, k: 1031, c: TRANSPOSED, ..in_parts };
+    assert!(by_columns.check::<f16, f16, f32>()? > 0);
+    assert_eq!(Case { batch: 2, ..by_columns }.check::<f16, f16, f32>()?, 0);
+    Ok(())
+}
+
+/// A that lies by columns, copied to rows where k runs along B, alone and with k in parts.
+#[test]
+fn direct_copies_a_that_runs_the_other_way() -> Outcome {
+    let copied =
+        Case { kernels: |config| is_direct(config) && config.repack == [Repack::Rows, Repack::No], ..DIRECT };
+    let scattered = Case { m: 13, n: 21, k: 1100, a: TRANSPOSED, b: TRANSPOSED, ..copied };
+    assert!(scattered.check::<f16, f16, f16>()? >= Groups::ALL.len());
+    assert!(Case { batch: 3, ..scattered }.check::<f32, f32, f32>()? >= Groups::ALL.len());
+    assert_eq!(Case { a: DENSE, ..scattered }.check::<f16, f16, f16>()?, 0);
+    assert_eq!(Case { b: DENSE, ..scattered }.check::<f16, f16, f16>()?, 0);
+    Ok(())
+}
+
 /// Behind the last k nothing counts, although lanes load there again what is no number.
 #[test]
 fn direct_infinities_at_the_end_stay_in_their_rows() -> Outcome {
@@ -121,5 +162,7 @@ fn direct_refuses_what_others_promise_or_do_better() -> Outcome {
     // `gemm_f32` promises one chain of multiply-adds.
     let dense = Case { precision: Precision::F32, m: 8, n: 9, k: 8, ..DIRECT };
     assert_eq!(dense.check::<f32, f32, f32>()?, 0);
-    check::<f32, f32>(&Case { b: TRANSPOSED, ..dense })
+    // Where it does not, and tensor cores may not, more rows too.
+    check::<f32, f32>(&Case { b: TRANSPOSED, ..dense })?;
+    check::<f32, f32>(&Case { m: 75, b: TRANSPOSED, ..dense })
 }

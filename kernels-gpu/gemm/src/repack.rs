@@ -6,7 +6,7 @@
 //! ```
 //! | x's elements that lie side by side | a block |
 //! |---|---|
-//! | of a row ([`RepackShape::column`] is 1) | 4 rows of 64 units: each thread gathers 16 bytes of `y` from neighbouring elements and stores them at once |
+//! | of a row ([`RepackShape::column`] is 1) | 4 rows of 64 units: each thread gathers 16 bytes of `y` from neighbouring elements, by one load where they begin at a 16-byte boundary, and stores them at once |
 //! | of a column, or none | a tile of 64 x 64 through shared memory, read along columns and written along rows |
 //!
 //! The kernel does not write `y` behind the last column of a row, and no code may read there. Each element
@@ -162,6 +162,10 @@ unsafe fn gather_unit<T: Element>(problem: RepackShape, x: *const T, y: *mut T) 
     let from = x.wrapping_add((row * stride) as usize + column as usize);
     let to = y.wrapping_add((row * pitch) as usize + column as usize);
     if column + width <= columns {
+        if (from as usize).is_multiple_of(UNIT_BYTES as usize) {
+            // SAFETY: within the rows, at 16-byte boundaries both.
+            return unsafe { vector::store_v4(to.cast::<u32>(), vector::load_v4(from.cast::<u32>())) };
+        }
         let per_word = WORD / size_of::<T>() as u32;
         let mut words = [0; (UNIT_BYTES / WORD) as usize];
         for (i, word) in words.iter_mut().enumerate() {

@@ -1,5 +1,6 @@
 //! Few rows as they lie: [`gemm::skinny::direct`], for small products and for orders that others copy first.
 
+use gemm::any::StridedGemm;
 use gemm::element::Layout;
 use gemm::skinny::THREADS;
 use gemm::skinny::direct::{self as kernel, Groups};
@@ -12,29 +13,39 @@ use crate::tensor::DType;
 use super::any::strided_gemm;
 use super::backend::Backend;
 use super::check::invalid;
-use super::config::{Candidate, Config, Kernel, Rejection};
+use super::config::{Candidate, Config, Kernel, Rejection, Repack};
 use super::f32;
 use super::matmul::Matmul;
-use super::problem::{Operand, Order, Problem};
-use super::repack::MAX_BATCH_BLOCKS;
+use super::problem::{Operand, Order, Precision, Problem};
+use super::repack::{self, MAX_BATCH_BLOCKS};
 use super::select::{CandidateSink, DeviceCapabilities};
+use super::sm90::ARCH;
+use super::split_k;
 
 pub(super) const BACKEND: Backend =
     Backend { candidates, has: |kernel| kernel == Kernel::Direct, launch: launch_direct };
 
-/// Rows beyond which tensor cores win whatever they have to copy.
+/// Rows beyond which tensor cores win whatever they have to copy, where they may.
 const MAX_M: u32 = 64;
 /// A launch, and the end of a block. Figures without another word are latencies of an H200, and instructions
 /// counted: 8 x 467 x 83 of bf16 takes 2.7 us where they say 3.0.
 const START_US: f64 = 2.4;
-/// From one load to the next that waits for it.
-const ROUND_US: f64 = 0.65;
+/// The beginning and end of a block that another one follows: 32 x 1720 x 216 of f32 by 1720 blocks took
+/// 15 us on an H100, and 7 x 23904 x 80 by 747 blocks 12.
+const FOLLOWED_US: f64 = 1.2;
+/// From one load to the next that waits for it, where k runs along B and where columns do; and the same where
+/// B comes from memory: 8 x 12905 x 3144 took 146 us on an H100.
+const ROUND_ALONG_US: f64 = 0.5;
+const ROUND_ACROSS_US: f64 = 0.6;
+const FROM_MEMORY_US: f64 = 0.35;
 /// Loads of a warp's step that wait for each other, where columns run along.
 const ROUNDS_ACROSS: f64 = 4.0;
 /// Elements of B that a multiprocessor takes in a microsecond, where k runs along B and where columns do: 32
 /// in 28, and in 16 instructions of a warp, at three quarters of its rate.
 const ALONG_PER_US: f64 = 6e3;
 const ACROSS_PER_US: f64 = 10.5e3;
+/// How much longer a step takes where k runs along B and not along A: lanes read a line of A each.
+const SCATTERED: f64 = 1.5;
 /// Bytes a microsecond that come from L2.
 const BYTES_PER_US: f64 = 3.4e6;
 /// B beyond this many bytes comes from memory for each group of rows anew, in pieces of one line, or of more:
@@ -50,23 +61,66 @@ fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &mut dyn Can
     if let Some(why) = lacks(problem) {
         return sink.reject(Rejection { kernel: Kernel::Direct.name(), why });
     }
-    let b = layout(&problem.b);
-    for groups in Groups::ALL {
-        sink.add(Candidate {
-            config: Config::new(Kernel::Direct, [kernel::HEIGHT, groups.columns(&b), groups.depth()], 2),
-            estimate_us: estimate_us(groups, &b, problem, device.sm_count.max(1)),
-            why: "few rows: reads operands as they lie, and without a copy's launch",
-        });
+    for to_a in [Repack::No, Repack::Rows] {
+        if to_a != Repack::No && !is_scattered(problem) {
+            continue;
+        }
+        for groups in Groups::ALL {
+            add(groups, to_a, problem, device, sink);
+        }
     }
+}
+
+/// The candidate, and those with k in parts that are estimated to be faster.
+fn add(
+    groups: Groups,
+    to_a: Repack,
+    problem: &Problem,
+    device: &DeviceCapabilities,
+    sink: &mut dyn CandidateSink,
+) {
+    let Problem { m, n, k, batch, a, .. } = *problem;
+    let sm_count = device.sm_count.max(1);
+    let b = layout(&problem.b);
+    let copy_us = repack::estimate_us(to_a, m, k, batch, a.dtype.size());
+    let as_copied = match to_a {
+        Repack::No => *problem,
+        _ => Problem { a: Operand { order: Order::Rows, ..a }, ..*problem },
+    };
+    let tile = [kernel::HEIGHT, groups.columns(&b), groups.depth()];
+    let config = Config { repack: [to_a, Repack::No], ..Config::new(Kernel::Direct, tile, 2) };
+    let whole_us = copy_us + estimate_us(groups, &b, &as_copied, sm_count);
+    let why = "few rows: reads operands as they lie, B without a copy's launch";
+    sink.add(Candidate { config, estimate_us: whole_us, why });
+    // The kernel that adds the parts' sums is built for Hopper alone.
+    if device.arch != ARCH {
+        return;
+    }
+    let blocks = u32::try_from(groups.blocks(&b, m, n)).unwrap_or(u32::MAX);
+    for count in split_k::counts(blocks, sm_count * kernel::RESIDENT, k.div_ceil(groups.depth())) {
+        let Some(parts) = split_k::cut(&as_copied, count, groups.depth()) else { continue };
+        let parts_us = estimate_us(groups, &b, &parts, sm_count);
+        let estimate_us = copy_us + parts_us + split_k::estimate_us(problem, count);
+        if estimate_us < whole_us {
+            let why = "few rows, as they lie; k is cut into parts, since there are few blocks";
+            sink.add(Candidate { config: Config { split_k: count, ..config }, estimate_us, why });
+        }
+    }
+}
+
+/// Does k run along B and not along A?
+fn is_scattered(problem: &Problem) -> bool {
+    !kernel::runs_across(&layout(&problem.b)) && problem.a.order == Order::Columns && problem.m > 1
 }
 
 /// Why the kernels cannot do the problem, or are left out.
 fn lacks(problem: &Problem) -> Option<&'static str> {
     let Problem { m, k, a, b, .. } = *problem;
     let is_wide = matches!(a.dtype, DType::F16 | DType::BF16 | DType::F32);
+    let is_exact = a.dtype == DType::F32 && problem.precision == Precision::F32;
     let rules = [
         (a.dtype == b.dtype && is_wide, "A and B are both f16, both bf16, or both f32"),
-        (m <= MAX_M, "takes up to 64 rows"),
+        (m <= MAX_M || is_exact, "takes up to 64 rows where tensor cores may take more"),
         (k > 0, "there is nothing to multiply"),
         (b.order != Order::Strided, "wants B by rows or by columns"),
         (!f32::is_promised(problem), "sums in parts, where `gemm_f32` promises one chain of multiply-adds"),
@@ -83,24 +137,33 @@ fn layout(operand: &Operand) -> Layout {
     Layout { row, column, ..Layout::NONE }
 }
 
-/// The longest of three: loads that wait for each other, instructions, and memory.
+/// Loads that wait for each other and instructions, one after the other; or memory, if that takes longer.
 fn estimate_us(groups: Groups, b: &Layout, problem: &Problem, sm_count: u32) -> f64 {
     let Problem { m, n, k, batch, .. } = *problem;
+    let runs_across = kernel::runs_across(b);
     let blocks = groups.blocks(b, m, n) * u64::from(batch);
-    let rounds = if kernel::runs_across(b) { ROUNDS_ACROSS } else { 1.0 };
     let waves = blocks.div_ceil(u64::from(sm_count * kernel::RESIDENT)) as f64;
-    let waiting = waves * f64::from(k.div_ceil(groups.depth())) * rounds * ROUND_US;
-    let rate = if kernel::runs_across(b) { ACROSS_PER_US } else { ALONG_PER_US };
-    let of_block = f64::from(groups.columns(b)) * f64::from(k.next_multiple_of(groups.depth()));
+    let round = if runs_across { ROUND_ACROSS_US } else { ROUND_ALONG_US };
+    let round = if bytes_of_b(problem) > KEPT_BYTES { round + FROM_MEMORY_US } else { round };
+    let rounds = f64::from(k.div_ceil(groups.depth())) * if runs_across { ROUNDS_ACROSS } else { 1.0 };
+    let waiting = waves * rounds * round + (waves - 1.0) * FOLLOWED_US;
+    let rate = if runs_across { ACROSS_PER_US } else { ALONG_PER_US };
+    let of_block = f64::from(groups.columns(b)) * f64::from(k.next_multiple_of(kernel::STEP));
     let busy = blocks.div_ceil(u64::from(sm_count)) as f64 * of_block / rate;
-    START_US + waiting.max(busy).max(memory_us(groups, b, problem))
+    let busy = if is_scattered(problem) { SCATTERED * busy } else { busy };
+    START_US + (waiting + busy).max(memory_us(groups, b, problem))
+}
+
+fn bytes_of_b(problem: &Problem) -> f64 {
+    let Problem { n, k, batch, b, .. } = *problem;
+    f64::from(k) * f64::from(n) * f64::from(batch) * b.dtype.size() as f64
 }
 
 /// Time of the bytes.
 fn memory_us(groups: Groups, b: &Layout, problem: &Problem) -> f64 {
     let Problem { m, n, k, batch, .. } = *problem;
     let size = problem.b.dtype.size() as f64;
-    let of_b = f64::from(k) * f64::from(n) * f64::from(batch) * size;
+    let of_b = bytes_of_b(problem);
     if of_b > KEPT_BYTES {
         let run = if kernel::runs_across(b) { groups.columns(b) } else { groups.depth() };
         let rate = if f64::from(run) * size <= LINE { LINES_PER_US } else { RUNS_PER_US };
@@ -111,7 +174,26 @@ fn memory_us(groups: Groups, b: &Layout, problem: &Problem) -> f64 {
 }
 
 fn launch_direct(stream: &Stream, problem: &Problem, config: &Config, product: Matmul<'_>) -> Result<()> {
-    let gemm = strided_gemm(problem, &product);
+    if config.split_k > 1 {
+        return split_k::launch(stream, problem, config, product, |parts, of_parts| {
+            let gemm = StridedGemm { k: problem.k, ..strided_gemm(parts, &of_parts) };
+            let StridedGemm { a, b, .. } = gemm;
+            let a = Layout { batch: u64::from(parts.k) * a.column, ..a };
+            let b = Layout { batch: u64::from(parts.k) * b.row, ..b };
+            launch_blocks(stream, StridedGemm { a, b, ..gemm }, config, of_parts, parts.k)
+        });
+    }
+    launch_blocks(stream, strided_gemm(problem, &product), config, product, 0)
+}
+
+/// A batch of products; or parts of k of one, each of so many columns of A.
+fn launch_blocks(
+    stream: &Stream,
+    gemm: StridedGemm,
+    config: &Config,
+    product: Matmul<'_>,
+    part: u32,
+) -> Result<()> {
     let wanted = |groups: &Groups| groups.columns(&gemm.b) == config.tile[1];
     let Some(groups) = Groups::ALL.into_iter().find(wanted) else {
         return Err(invalid(
@@ -123,14 +205,14 @@ fn launch_direct(stream: &Stream, problem: &Problem, config: &Config, product: M
     };
     let Matmul { a, b, c, epilogue, .. } = product;
     // More blocks than a grid holds become an error of the launch.
-    let blocks = u32::try_from(groups.blocks(&gemm.b, problem.m, problem.n)).unwrap_or(u32::MAX);
-    let grid = [blocks, 1, problem.batch.min(MAX_BATCH_BLOCKS)];
+    let blocks = u32::try_from(groups.blocks(&gemm.b, gemm.m, gemm.n)).unwrap_or(u32::MAX);
+    let grid = [blocks, 1, gemm.batch.min(MAX_BATCH_BLOCKS)];
     let config = LaunchConfig::new(grid, [THREADS, 1, 1]);
     let is_wide = a.dtype == DType::F32;
-    let arguments = (gemm, epilogue.args(false), a.data, b.data, c.data, groups.exponent());
-    // SAFETY: the shapes have been checked against the data and each other, types and k by `lacks`; C is
-    // exclusively borrowed and does not overlap itself; for SwiGLU n is even; grid and block are what the
-    // kernels ask for.
+    let arguments = (gemm, epilogue.args(false), a.data, b.data, c.data, groups.exponent(), part);
+    // SAFETY: the shapes have been checked against the data and each other, types and k by `lacks`; parts of
+    // k are those of `split_k::cut`, of which none is empty; C is exclusively borrowed and does not overlap
+    // itself; for SwiGLU n is even; grid and block are what the kernels ask for.
     unsafe {
         if is_wide {
             launch::<kernel::gemm_skinny_direct_b32>(stream, config, arguments)
@@ -143,9 +225,9 @@ fn launch_direct(stream: &Stream, problem: &Problem, config: &Config, product: M
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Arch;
     use crate::ops::gemm::backend::BACKENDS;
-    use crate::ops::gemm::problem::{EpilogueDesc, Precision};
-    use crate::ops::gemm::sm90::ARCH;
+    use crate::ops::gemm::problem::EpilogueDesc;
 
     struct Best(Option<Candidate>);
 
@@ -159,7 +241,21 @@ mod tests {
     }
 
     /// The kernel that an H200 computes the product by; orders as in `nt`.
-    fn chosen((m, n, k): (u32, u32, u32), dtype: DType, order: &str) -> Kernel {
+    fn chosen(sides: (u32, u32, u32), dtype: DType, order: &str) -> Kernel {
+        best(&problem(sides, dtype, order, Precision::Tf32)).config.kernel
+    }
+
+    fn best(problem: &Problem) -> Candidate {
+        let mut best = Best(None);
+        BACKENDS.iter().for_each(|backend| (backend.candidates)(problem, &device(ARCH), &mut best));
+        best.0.unwrap()
+    }
+
+    fn device(arch: Arch) -> DeviceCapabilities {
+        DeviceCapabilities { arch, sm_count: 132, shared_bytes: 227 << 10 }
+    }
+
+    fn problem((m, n, k): (u32, u32, u32), dtype: DType, order: &str, precision: Precision) -> Problem {
         let operand = |order, leading: u32| {
             let row = u64::from(leading) * dtype.size() as u64;
             let alignment = if row.is_multiple_of(16) { 16 } else { dtype.size() as u32 };
@@ -170,11 +266,7 @@ mod tests {
         };
         let (a, b) = (lies(order.starts_with('t'), [m, k]), lies(order.ends_with('t'), [k, n]));
         let (c, epilogue) = (operand(Order::Rows, n), EpilogueDesc::default());
-        let problem = Problem { m, n, k, batch: 1, a, b, c, precision: Precision::Tf32, epilogue };
-        let device = DeviceCapabilities { arch: ARCH, sm_count: 132, shared_bytes: 227 << 10 };
-        let mut best = Best(None);
-        BACKENDS.iter().for_each(|backend| (backend.candidates)(&problem, &device, &mut best));
-        best.0.unwrap().config.kernel
+        Problem { m, n, k, batch: 1, a, b, c, precision, epilogue }
     }
 
     #[test]
@@ -182,8 +274,26 @@ mod tests {
         for order in ["nn", "nt", "tn", "tt"] {
             assert_eq!(chosen((8, 467, 83), DType::BF16, order), Kernel::Direct, "{order}");
             assert_eq!(chosen((16, 121, 67), DType::F16, order), Kernel::Direct, "{order}");
-            assert_eq!(chosen((7, 449, 323), DType::F32, order), Kernel::Direct, "{order}");
+            assert_eq!(chosen((7, 449, 123), DType::F32, order), Kernel::Direct, "{order}");
         }
+    }
+
+    /// Few blocks and long k: 8 x 248 x 18177 took 612 us of f32 on an H100 when four blocks had all of k,
+    /// and 32 x 184 x 689 16.5.
+    #[test]
+    fn long_k_goes_to_many_blocks() {
+        for (sides, order) in [((8, 248, 18_177), "tn"), ((32, 184, 689), "tn"), ((8, 64, 9001), "tt")] {
+            let long = problem(sides, DType::F32, order, Precision::F32);
+            let config = best(&long).config;
+            assert!(config.kernel == Kernel::Direct && config.split_k > 1, "{sides:?} {order}: {config}");
+            // The kernel that adds parts' sums is not built for older devices.
+            let mut older = Best(None);
+            candidates(&long, &device(Arch { major: 8, minor: 0 }), &mut older);
+            assert_eq!(older.0.unwrap().config.split_k, 1, "{sides:?} {order}");
+        }
+        // Many blocks as it is: wide ones, since each begins and ends.
+        let config = best(&problem((32, 1720, 216), DType::F32, "nt", Precision::F32)).config;
+        assert_eq!((config.kernel, config.split_k, config.tile[1]), (Kernel::Direct, 1, 32), "{config}");
     }
 
     /// Products that others read as they lie, at memory's speed or by tensor cores, stay theirs.

@@ -108,7 +108,9 @@ fn add(
     }
     let on_each = waves * f64::from(tile.resident());
     let busy = on_each * flops / FLOPS_PER_US * slower;
-    let stores = on_each * f64::from(height.min(*m)) * f64::from(width.min(*n)) / STORED_PER_US;
+    // But for the last one.
+    let followed = (blocks.div_ceil(u64::from(device.sm_count.max(1))) as f64 - 1.0).max(0.0);
+    let stores = followed * f64::from(height.min(*m)) * f64::from(width.min(*n)) / STORED_PER_US;
     let kernel = if tile == Tile::Large { Kernel::MmaLarge } else { Kernel::MmaSmall };
     let shape = [height, width, tile.depth(bytes)];
     let config = Config { repack, ..Config::new(kernel, shape, tile.stages()) };

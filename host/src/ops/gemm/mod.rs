@@ -80,6 +80,7 @@ mod repack;
 mod select;
 mod skinny;
 mod sm90;
+mod split_k;
 mod training;
 mod tune;
 

@@ -11,6 +11,7 @@
 //! * **A block** is 8 warps for 8 rows: some groups of columns beside each other, the others along k, whose
 //!   sums are added in their order through shared memory. So results are bitwise repeatable, but depend on
 //!   the number of groups. Blocks with the same columns follow each other: B comes from memory once.
+//! * **Parts of k.** A batch may be the parts of k of one product, whose sums another kernel adds.
 //! * **Loads** of the next step (of B where columns run along: of the next 8 k) are under way while one is
 //!   multiplied. Outside of the matrices a lane loads the last element there is: what must not count becomes
 //!   0, the rest is not stored.
@@ -35,7 +36,7 @@ const ACROSS: usize = 2;
 /// Rows of B that a lane loads together where columns run along.
 const TOGETHER: u32 = 8;
 /// Columns of A that a warp takes at a time.
-const STEP: u32 = LANES;
+pub const STEP: u32 = LANES;
 /// Blocks that share a multiprocessor.
 pub const RESIDENT: u32 = 2;
 /// Bytes of a sum.
@@ -335,6 +336,7 @@ unsafe fn run<W: Width>(
     [a, b]: [*const u8; 2],
     c: *mut u8,
     groups: u32,
+    part: u32,
 ) {
     // SAFETY: the caller's contract.
     let epilogue = unsafe { Epilogue::new(gemm, c, epilogue, GroupInputs::first(epilogue)) };
@@ -352,9 +354,10 @@ unsafe fn run<W: Width>(
     let partials = Partials::new(WARPS >> groups.exponent(), ROWS, columns);
     let mut index = thread::block_idx_z();
     while index < batch {
-        let part = Part {
-            a: Lines::new::<W>(a, of_a, index, [of_a.row, of_a.column], [m, k]),
-            b: Lines::new::<W>(b, of_b, index, [of_b.column, of_b.row], [n, k]),
+        let depth = if part == 0 { k } else { part.min(k - index * part) };
+        let work = Part {
+            a: Lines::new::<W>(a, of_a, index, [of_a.row, of_a.column], [m, depth]),
+            b: Lines::new::<W>(b, of_b, index, [of_b.column, of_b.row], [n, depth]),
             row,
             column: column + within,
             k: slice * STEP,
@@ -366,7 +369,7 @@ unsafe fn run<W: Width>(
         // product.
         unsafe {
             if runs_across(&of_b) {
-                let sums = part.across::<W>(base + warp * LANES * LEFT_PITCH);
+                let sums = work.across::<W>(base + warp * LANES * LEFT_PITCH);
                 thread::sync_threads();
                 unroll!(I in 0..8, {
                     unroll!(J in 0..2, {
@@ -377,7 +380,7 @@ unsafe fn run<W: Width>(
                 });
             } else {
                 let place = partials.address(base, slice, lane / 4, within + lane % 4);
-                vector::store_shared(place, part.along::<W>());
+                vector::store_shared(place, work.along::<W>());
             }
             thread::sync_threads();
             let rows = (m - row).min(ROWS);
@@ -393,7 +396,9 @@ unsafe fn run<W: Width>(
 ///
 /// # Safety
 /// As for [`gemm_any`](fn@crate::any::gemm_any), but `m`, `n` and `k` are at least 1. `groups` is
-/// [`Groups::exponent`], with [`Groups::blocks`] blocks along x, of [`THREADS`] threads.
+/// [`Groups::exponent`], with [`Groups::blocks`] blocks along x, of [`THREADS`] threads. `part` is 0; or the
+/// batch is the parts of k of one product, of which each but perhaps the last one, which has less, is `part`
+/// long, and none is empty: A and B are so far apart from one to the next, while `k` is that of the product.
 #[kernel(launch_bounds(THREADS, RESIDENT))]
 pub unsafe fn gemm_skinny_direct_b16(
     gemm: StridedGemm,
@@ -402,9 +407,10 @@ pub unsafe fn gemm_skinny_direct_b16(
     b: *const u8,
     c: *mut u8,
     groups: u32,
+    part: u32,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { run::<B16>(&gemm, &epilogue, [a, b], c, groups) }
+    unsafe { run::<B16>(&gemm, &epilogue, [a, b], c, groups, part) }
 }
 
 /// The same for f32 factors.
@@ -419,7 +425,8 @@ pub unsafe fn gemm_skinny_direct_b32(
     b: *const u8,
     c: *mut u8,
     groups: u32,
+    part: u32,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { run::<B32>(&gemm, &epilogue, [a, b], c, groups) }
+    unsafe { run::<B32>(&gemm, &epilogue, [a, b], c, groups, part) }
 }

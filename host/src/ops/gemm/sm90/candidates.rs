@@ -12,10 +12,11 @@ use crate::ops::gemm::matrix::ROW_ALIGNMENT;
 use crate::ops::gemm::problem::{EpilogueDesc, Operand, Order, Precision, Problem};
 use crate::ops::gemm::repack::{self, LINE_BYTES};
 use crate::ops::gemm::select::{CandidateSink, DeviceCapabilities};
+use crate::ops::gemm::split_k;
 use crate::tensor::DType;
 
+use super::cost;
 use super::launch::output_type;
-use super::{cost, split_k};
 
 pub(crate) const ARCH: Arch = Arch { major: 9, minor: 0 };
 

@@ -17,7 +17,6 @@ use super::candidates::{
     Source, View, blocks, by_tma, clusters, is_by_column, is_plain, raster_group, resident, source,
 };
 use super::maps::{lines, operand_map, paired, result_maps};
-use super::split_k;
 use super::{Groups, Scales};
 use crate::ops::gemm::check::invalid;
 use crate::ops::gemm::config::{Config, Kernel};
@@ -26,6 +25,7 @@ use crate::ops::gemm::matmul::Matmul;
 use crate::ops::gemm::matrix::Matrix;
 use crate::ops::gemm::problem::{Order, Problem};
 use crate::ops::gemm::select::DeviceCapabilities;
+use crate::ops::gemm::split_k;
 
 /// Queues the product by the kernel of the table that the configuration names.
 pub(super) fn launch_matmul(
@@ -35,7 +35,9 @@ pub(super) fn launch_matmul(
     product: Matmul<'_>,
 ) -> Result<()> {
     if config.split_k > 1 {
-        return split_k::launch(stream, problem, config, product);
+        return split_k::launch(stream, problem, config, product, |parts, of_parts| {
+            launch_parts(stream, parts, config, of_parts, parts.k)
+        });
     }
     launch_parts(stream, problem, config, product, 0)
 }

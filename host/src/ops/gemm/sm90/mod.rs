@@ -12,7 +12,6 @@ mod candidates;
 mod cost;
 mod launch;
 mod maps;
-mod split_k;
 
 use super::backend::Backend;
 use super::config::Kernel;

@@ -1,22 +1,20 @@
-//! Split-K through memory: a kernel of the table takes the parts of k for a batch of products in f32, and
+//! Split-K through memory: a kernel takes the parts of k for a batch of products in f32, and
 //! [`gemm::sm90::split_k`] adds their sums.
 
 use gemm::sm90::split_k::{self as kernel, SplitK};
 
+use super::any::strided_gemm;
+use super::check::invalid;
+use super::config::Config;
+use super::epilogue::Epilogue;
+use super::matmul::Matmul;
+use super::matrix::{MatrixMut, ROW_ALIGNMENT};
+use super::problem::{EpilogueDesc, Operand, Order, Problem};
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch as launch_kernel};
 use crate::memory::DeviceBuffer;
-use crate::ops::gemm::any::strided_gemm;
-use crate::ops::gemm::check::invalid;
-use crate::ops::gemm::config::Config;
-use crate::ops::gemm::epilogue::Epilogue;
-use crate::ops::gemm::matmul::Matmul;
-use crate::ops::gemm::matrix::{MatrixMut, ROW_ALIGNMENT};
-use crate::ops::gemm::problem::{EpilogueDesc, Operand, Order, Problem};
 use crate::stream::Stream;
 use crate::tensor::DType;
-
-use super::launch::launch_parts;
 
 /// Whole waves of tiles that parts are offered for: as many parts as fit.
 const WAVES: u32 = 4;
@@ -88,8 +86,14 @@ pub(super) fn estimate_us(problem: &Problem, count: u32) -> f64 {
     START_US + f64::from(count.div_ceil(kernel::LOADS)) * ROUND_US + bytes / BYTES_PER_US + beyond
 }
 
-/// Queues the products of the parts, and their sum.
-pub(super) fn launch(stream: &Stream, problem: &Problem, config: &Config, product: Matmul<'_>) -> Result<()> {
+/// Queues the products of the parts, by `launch_parts`, and their sum.
+pub(super) fn launch(
+    stream: &Stream,
+    problem: &Problem,
+    config: &Config,
+    product: Matmul<'_>,
+    launch_parts: impl FnOnce(&Problem, Matmul<'_>) -> Result<()>,
+) -> Result<()> {
     let count = config.split_k;
     let Some(parts) = cut(problem, count, config.tile[2]) else {
         let wanted = "a number of parts of k of which none is empty".to_owned();
@@ -104,7 +108,7 @@ pub(super) fn launch(stream: &Stream, problem: &Problem, config: &Config, produc
     let c = if by_columns { c.transposed() } else { c };
     let of_parts =
         Matmul { a: product.a, b: product.b, c, precision: product.precision, epilogue: Epilogue::NONE };
-    launch_parts(stream, &parts, config, of_parts, parts.k)?;
+    launch_parts(&parts, of_parts)?;
     let has_lines = length.is_multiple_of(kernel::WIDE as usize)
         && u64::from(problem.c.alignment) == ROW_ALIGNMENT
         && problem.c.dtype.size() > 1;
