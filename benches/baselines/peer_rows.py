@@ -13,9 +13,16 @@ from peer_timing import Device, random
 torch._functorch.config.donated_buffer = False
 
 
+def to_e4m3(y, scale):
+    """`y` as scaled e4m3, and its largest magnitude."""
+    largest = torch.finfo(torch.float8_e4m3fn).max
+    return (y.float() * scale).clamp(-largest, largest).to(torch.float8_e4m3fn), y.abs().max().float()
+
+
 def functions(request):
     """The functions of `x`, a weight, a bias and a residual."""
     columns, eps = request["shape"][-1:], request["eps"]
+    scale = torch.ones([], device="cuda")
     return {
         "softmax": lambda x, w, b, r: F.softmax(x, -1),
         "log_softmax": lambda x, w, b, r: F.log_softmax(x, -1),
@@ -23,6 +30,7 @@ def functions(request):
         "layer_norm": lambda x, w, b, r: F.layer_norm(x, columns, w, b, eps),
         "layer_norm_gelu": lambda x, w, b, r: F.gelu(F.layer_norm(x, columns, w, b, eps), approximate="tanh"),
         "residual_layer_norm": lambda x, w, b, r: (x + r, F.layer_norm(x + r, columns, w, b, eps)),
+        "residual_rms_norm_to_e4m3": lambda x, w, b, r: (x + r, *to_e4m3(F.rms_norm(x + r, columns, w, eps) + b, scale)),
     }
 
 
@@ -124,7 +132,7 @@ def channels(name, with_gradient):
 OPS = {
     **{name: channels(name, False) for name in ["group_norm", "batch_norm"]},
     **{name + "_backward": channels(name, True) for name in ["group_norm", "batch_norm"]},
-    **{name: forward(name) for name in ["softmax", "log_softmax", "rms_norm", "layer_norm", "layer_norm_gelu", "residual_layer_norm"]},
+    **{name: forward(name) for name in ["softmax", "log_softmax", "rms_norm", "layer_norm", "layer_norm_gelu", "residual_layer_norm", "residual_rms_norm_to_e4m3"]},
     **{name + "_backward": backward(name) for name in ["softmax", "log_softmax", "rms_norm", "layer_norm", "residual_layer_norm"]},
     "layer_norm_backward_input": backward("layer_norm", of_shared=False),
     "cross_entropy": cross_entropy(True),

@@ -10,7 +10,7 @@ use ironwarp::ops::row::{
     Affine, BatchNorm, ChannelAffine, ChannelAxis, CrossEntropy, GroupNorm, Norm, NormBackward, NormKind,
     RowOp, log_softmax_backward, row, softmax_backward,
 };
-use ironwarp::{DType, Stream, Tensor};
+use ironwarp::{DType, DeviceBuffer, Stream, Tensor};
 use ironwarp_benches::{Outcome, Session, Work};
 use serde_json::{Value, json};
 use testkit::{compare, tolerance};
@@ -78,13 +78,14 @@ fn peers(op: &str, dtype: DType, [rows, columns]: [usize; 2]) -> Vec<Value> {
     ["eager", "compiled"].map(request).into()
 }
 
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "softmax",
     "log_softmax",
     "rms_norm",
     "layer_norm",
     "layer_norm_gelu",
     "residual_layer_norm",
+    "residual_rms_norm_to_e4m3",
     "softmax_backward",
     "log_softmax_backward",
     "rms_norm_backward",
@@ -124,6 +125,16 @@ fn bench_shape(session: &mut Session, dtype: DType, shape: [usize; 2]) -> Outcom
     let name = "residual_layer_norm";
     session.measure_beside(name, &text, moved(4), &peers(name, dtype, shape), |_| {
         layer.add_and_run(&stream, &x, &residual, true).map(drop)
+    })?;
+
+    let name = "residual_rms_norm_to_e4m3";
+    let rms = norm(NormKind::Rms, Activation::None);
+    let (scale, mut amax) =
+        (DeviceBuffer::from_slice(&stream, &[1.0f32])?, DeviceBuffer::zeroed(&stream, 1)?);
+    let bytes = Work::Bytes(((3 * dtype.size() + DType::F8E4M3.size()) * rows * columns) as u64);
+    session.measure_beside(name, &text, bytes, &peers(name, dtype, shape), |_| {
+        let fused = rms.to_e4m3().scale_result(&scale).amax(&mut amax);
+        fused.add_and_run(&stream, &x, &residual, false).map(drop)
     })?;
 
     let dy = random(&stream, &shape, dtype, 5)?;

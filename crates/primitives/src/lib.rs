@@ -10,6 +10,7 @@
 //! | [`op`] | the operations that they combine by: sum, product, extremes, places of extremes |
 //! | [`softmax`], [`moments`] | online softmax; mean and variance |
 //! | [`access`], [`element`], [`row`] | vectors of 16 bytes, element types, rows of any alignment |
+//! | [`fp8`] | 8-bit floats on any device |
 //! | [`activation`], [`math`] | activations, their derivatives, elementary functions, in three precisions |
 //! | [`philox`] | random numbers |
 //! | [`mod@mma`] | tiles of a product on tensor cores, fed by `cp.async` |
@@ -26,6 +27,7 @@ pub mod block;
 #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
 pub mod cluster;
 pub mod element;
+pub mod fp8;
 pub mod grid;
 pub mod math;
 pub mod mma;

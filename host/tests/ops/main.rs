@@ -1,6 +1,7 @@
 //! The ops but matrix products, each against its oracle.
 
 mod elementwise_table;
+mod lying;
 mod ops_activation;
 mod ops_adafactor;
 mod ops_channels;
@@ -17,6 +18,7 @@ mod ops_index;
 mod ops_linear_loss;
 mod ops_loss;
 mod ops_muon;
+mod ops_norm_to_e4m3;
 mod ops_optim;
 mod ops_optim_state;
 mod ops_pool;

@@ -142,17 +142,18 @@ pub unsafe fn run<T: Float, F: RowFunction<T>, const N: usize>(
             edge += team;
         }
         let statistics = reduce(statistics, team, slots);
-        let of = function.finish(of_row, statistics, number, plan.columns, exists && thread == 0);
+        let mut of = function.finish(of_row, statistics, number, plan.columns, exists && thread == 0);
         let mut vector = thread;
         while vector < span.vectors {
-            RowFunction::map::<N>(function, of, &row.place(span.vector::<T>(vector)));
+            RowFunction::map::<N>(function, &mut of, &row.place(span.vector::<T>(vector)));
             vector += team;
         }
         let mut edge = thread;
         while edge < span.edges {
-            RowFunction::map::<1>(function, of, &row.place(span.edge::<T>(edge)));
+            RowFunction::map::<1>(function, &mut of, &row.place(span.edge::<T>(edge)));
             edge += team;
         }
+        function.end(of);
     }
 }
 

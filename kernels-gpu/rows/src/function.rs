@@ -18,8 +18,8 @@ pub const MAX_OUTPUTS: usize = 2;
 /// becomes by that.
 ///
 /// An engine calls, for each row, [`begin`](Self::begin); [`take`](Self::take) for all places of the row, by
-/// the threads that share it; [`finish`](Self::finish) with what they took together; and [`map`](Self::map)
-/// for all places again.
+/// the threads that share it; [`finish`](Self::finish) with what they took together; [`map`](Self::map) for
+/// all places again; and [`end`](Self::end).
 pub trait RowFunction<T: Float>: Copy {
     /// Tensors that it reads by rows.
     const INPUTS: usize;
@@ -65,7 +65,15 @@ pub trait RowFunction<T: Float>: Copy {
     ///
     /// # Safety
     /// As for [`take`](Self::take).
-    unsafe fn map<const N: usize>(&self, of: Self::Of, at: &impl Place<T, N>);
+    unsafe fn map<const N: usize>(&self, of: &mut Self::Of, at: &impl Place<T, N>);
+
+    /// Behind a thread's last place, with what `map` left in its own `of`.
+    ///
+    /// # Safety
+    /// As for [`begin`](Self::begin); all lanes of the warp call it together. A thread without a place calls
+    /// it too.
+    #[inline(always)]
+    unsafe fn end(&self, _: Self::Of) {}
 }
 
 /// A function that also has sums over all rows, one for each column: gradients of what rows share.

@@ -3,6 +3,7 @@
 use crate::cosine::CosineEmbedding;
 use crate::loss::CrossEntropy;
 use crate::norm::{Norm, NormBackward};
+use crate::norm_to_e4m3::NormToE4m3;
 use crate::row_kernels;
 use crate::softmax::{Softmax, SoftmaxBackward};
 use cuda_std::kernel;
@@ -18,6 +19,9 @@ row_kernels! {
     #[kernel] fn norm_f32: Norm, f32;
     #[kernel] fn norm_f16: Norm, f16;
     #[kernel] fn norm_bf16: Norm, bf16;
+    #[kernel] fn norm_to_e4m3_f32: NormToE4m3, f32;
+    #[kernel] fn norm_to_e4m3_f16: NormToE4m3, f16;
+    #[kernel] fn norm_to_e4m3_bf16: NormToE4m3, bf16;
     #[kernel] fn norm_backward_f32: NormBackward, f32;
     #[kernel] fn norm_backward_f16: NormBackward, f16;
     #[kernel] fn norm_backward_bf16: NormBackward, bf16;

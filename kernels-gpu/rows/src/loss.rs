@@ -213,7 +213,7 @@ impl<T: InF32> RowFunction<T> for CrossEntropy {
     }
 
     #[inline(always)]
-    unsafe fn map<const N: usize>(&self, of: Of, at: &impl Place<T, N>) {
+    unsafe fn map<const N: usize>(&self, of: &mut Of, at: &impl Place<T, N>) {
         if self.has_gradient == 0 {
             return;
         }

@@ -53,6 +53,38 @@ impl Norm {
             T::widen(crate::function::narrow::<T, N>(sum))
         }
     }
+
+    /// The results of a place, not rounded. The sum is stored, where there is one.
+    ///
+    /// # Safety
+    /// As for [`RowFunction::map`].
+    #[inline(always)]
+    pub(crate) unsafe fn results<T: Float, const N: usize>(
+        &self,
+        (factor, offset): (T::Wide, T::Wide),
+        at: &impl Place<T, N>,
+    ) -> [T::Wide; N] {
+        // SAFETY: the caller's promise; both are readable for a row where they are not null.
+        unsafe {
+            let x = self.elements(at);
+            if self.has_residual != 0 {
+                at.output(1, x);
+            }
+            let mut y = map(x, |x| T::Precision::multiply_add(x, factor, -offset));
+            // Less than nothing, so that a zero keeps its sign.
+            let (one, none) = (T::Precision::value(1.0), T::Precision::value(-0.0));
+            let weight = shared_or(self.weight.cast(), one, at);
+            let bias = shared_or(self.bias.cast(), none, at);
+            for i in 0..N {
+                y[i] = T::Precision::multiply_add(y[i], weight[i], bias[i]);
+            }
+            if self.activation != Activation::None as u32 {
+                let activation = Activation::from_code(self.activation);
+                activation.visit::<T::Precision>(Each { values: &mut y });
+            }
+            y
+        }
+    }
 }
 
 impl<T: Float> RowFunction<T> for Norm {
@@ -107,27 +139,9 @@ impl<T: Float> RowFunction<T> for Norm {
     }
 
     #[inline(always)]
-    unsafe fn map<const N: usize>(&self, (factor, offset): Self::Of, at: &impl Place<T, N>) {
-        // SAFETY: the caller's promise; both are readable for a row where they are not null.
-        unsafe {
-            let x = self.elements(at);
-            if self.has_residual != 0 {
-                at.output(1, x);
-            }
-            let mut y = map(x, |x| T::Precision::multiply_add(x, factor, -offset));
-            // Less than nothing, so that a zero keeps its sign.
-            let (one, none) = (T::Precision::value(1.0), T::Precision::value(-0.0));
-            let weight = shared_or(self.weight.cast(), one, at);
-            let bias = shared_or(self.bias.cast(), none, at);
-            for i in 0..N {
-                y[i] = T::Precision::multiply_add(y[i], weight[i], bias[i]);
-            }
-            if self.activation != Activation::None as u32 {
-                let activation = Activation::from_code(self.activation);
-                activation.visit::<T::Precision>(Each { values: &mut y });
-            }
-            at.output(0, y);
-        }
+    unsafe fn map<const N: usize>(&self, of: &mut Self::Of, at: &impl Place<T, N>) {
+        // SAFETY: the caller's promise.
+        unsafe { at.output(0, self.results(*of, at)) }
     }
 }
 
@@ -278,11 +292,11 @@ impl<T: InF32> RowFunction<T> for NormBackward {
     }
 
     #[inline(always)]
-    unsafe fn map<const N: usize>(&self, of: Of, at: &impl Place<T, N>) {
+    unsafe fn map<const N: usize>(&self, of: &mut Of, at: &impl Place<T, N>) {
         // SAFETY: the caller's promise.
         unsafe {
             let [distance, _, g] = self.elements(of.moments[0], at);
-            self.store(of, at, [distance, g]);
+            self.store(*of, at, [distance, g]);
         }
     }
 }

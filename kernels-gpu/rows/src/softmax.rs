@@ -44,7 +44,7 @@ impl<T: Float> RowFunction<T> for Softmax {
     }
 
     #[inline(always)]
-    unsafe fn map<const N: usize>(&self, (max, second): Self::Of, at: &impl Place<T, N>) {
+    unsafe fn map<const N: usize>(&self, &mut (max, second): &mut Self::Of, at: &impl Place<T, N>) {
         // SAFETY: the caller's promise.
         unsafe {
             let x = at.input(0);
@@ -100,7 +100,7 @@ impl<T: Float> RowFunction<T> for SoftmaxBackward {
     }
 
     #[inline(always)]
-    unsafe fn map<const N: usize>(&self, sum: T::Wide, at: &impl Place<T, N>) {
+    unsafe fn map<const N: usize>(&self, &mut sum: &mut T::Wide, at: &impl Place<T, N>) {
         // SAFETY: the caller's promise.
         unsafe {
             let (y, dy) = (at.input(0), at.input(1));

@@ -15,6 +15,7 @@ use crate::{LANES, THREADS, VECTOR_BYTES};
 use cuda_std::{convert, kernel, thread};
 use half::{bf16, f16};
 use num::{E4M3, E5M2};
+use primitives::fp8;
 use primitives::grid::begin;
 
 /// The element type to convert to.
@@ -127,52 +128,6 @@ small_float!(f16, u16, convert::f16x2_from_f32);
 small_float!(bf16, u16, convert::bf16x2_from_f32);
 small_float!(E4M3, u8, fp8::e4m3_pair);
 small_float!(E5M2, u8, fp8::e5m2_pair);
-
-/// 8-bit floats by one instruction.
-#[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_89"))]
-mod fp8 {
-    use cuda_std::convert;
-    use num::{E4M3, E5M2};
-
-    pub use cuda_std::convert::{e4m3x2_from_f32 as e4m3_pair, e5m2x2_from_f32 as e5m2_pair};
-
-    #[inline(always)]
-    pub fn from_e4m3(x: E4M3) -> f32 {
-        convert::f16x2_to_f32(convert::f16x2_from_e4m3x2(x.to_bits().into()))[0]
-    }
-
-    #[inline(always)]
-    pub fn from_e5m2(x: E5M2) -> f32 {
-        convert::f16x2_to_f32(convert::f16x2_from_e5m2x2(x.to_bits().into()))[0]
-    }
-}
-
-/// 8-bit floats before sm_89, by integer arithmetic.
-#[cfg(not(any(not(target_arch = "nvptx64"), target_feature = "compute_89")))]
-mod fp8 {
-    use num::{E4M3, E5M2};
-
-    // A function each: the code is long, and where it is used wide.
-    #[inline(never)]
-    pub fn e4m3_pair(low: f32, high: f32) -> u16 {
-        u16::from_le_bytes([low, high].map(|x| E4M3::from_f32(x).to_bits()))
-    }
-
-    #[inline(never)]
-    pub fn e5m2_pair(low: f32, high: f32) -> u16 {
-        u16::from_le_bytes([low, high].map(|x| E5M2::from_f32(x).to_bits()))
-    }
-
-    #[inline(never)]
-    pub fn from_e4m3(x: E4M3) -> f32 {
-        x.to_f32()
-    }
-
-    #[inline(never)]
-    pub fn from_e5m2(x: E5M2) -> f32 {
-        x.to_f32()
-    }
-}
 
 /// To f32, rounded to odd.
 #[inline(always)]

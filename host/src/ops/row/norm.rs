@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use primitives::activation::Activation;
 use rows::finish::{ColumnJob, PART_ROWS, THREADS};
 use rows::function::MAX_SUMS;
-use rows::norm::{NormArgs, NormBackward as BackwardFunction, NormBackwardArgs};
+use rows::norm::{Norm as Function, NormArgs, NormBackward as BackwardFunction, NormBackwardArgs};
 use rows::plan::Plan;
 use rows::sm90::kernels as held;
 use rows::{finish, kernels};
@@ -58,7 +58,7 @@ pub struct Norm<'a> {
 /// The results of a norm.
 #[derive(Debug)]
 pub struct Normed {
-    /// The result, of the shape and type of `x`, contiguous.
+    /// The result, of the shape of `x` and its type unless another was asked for, contiguous.
     pub y: Tensor,
     /// The rounded sum that was normalised, where a residual was added.
     pub sum: Option<Tensor>,
@@ -115,6 +115,32 @@ impl Norm<'_> {
         residual: Option<&Tensor>,
         with_moments: bool,
     ) -> Result<Normed> {
+        let mut operands = self.operands(stream, x, residual, with_moments)?;
+        let y = made(stream, x.shape(), x.dtype(), |y| {
+            let (job, shared, moments) = operands.job(stream, Some(y))?;
+            let function = self.function(&job, shared, &moments)?;
+            // SAFETY: all tensors have the same rows, and what rows share is as long as a row; there is a
+            // place for the moments of each row.
+            unsafe {
+                launched!(job, function, x.dtype(), self.kind.name(), {
+                    F64(f64) => kernels::norm_f64;
+                    F32(f32) => kernels::norm_f32, held::norm_held_f32;
+                    F16(f16) => kernels::norm_f16, held::norm_held_f16;
+                    BF16(bf16) => kernels::norm_bf16, held::norm_held_bf16;
+                })
+            }
+        })?;
+        Ok(operands.normed(y))
+    }
+
+    /// Checks the operands of a pass, and makes what is written beside its result.
+    pub(super) fn operands(
+        &self,
+        stream: &Stream,
+        x: &Tensor,
+        residual: Option<&Tensor>,
+        with_moments: bool,
+    ) -> Result<Operands> {
         let operation = self.kind.name();
         let columns = columns(operation, x, x.rank().wrapping_sub(1))?;
         check_eps(operation, self.eps)?;
@@ -129,34 +155,26 @@ impl Norm<'_> {
         };
         let rows = x.elements() / columns.max(1);
         // SAFETY: the launch writes all of both, or fails, and then they go.
-        let (mut sum, mut moments) = unsafe {
+        let (sum, moments) = unsafe {
             let new = |shape, dtype| Tensor::uninit(stream, shape, dtype);
             let sum = residual.map(|_| new(x.shape().clone(), x.dtype())).transpose()?;
             (sum, with_moments.then(|| new(Shape::new(&[2, rows])?, DType::F32)).transpose()?)
         };
-        let y = made(stream, x.shape(), x.dtype(), |y| {
-            let rows_of_x = as_rows(stream, x, columns)?;
-            let rows_of_residual = residual.map(|residual| as_rows(stream, residual, columns)).transpose()?;
-            let inputs = [Some(&rows_of_x), rows_of_residual.as_ref(), None];
-            let outputs = [Some(y), sum.as_mut().map(Tensor::view_mut).transpose()?];
-            let moments = moments.as_mut().map(Tensor::view_mut).transpose()?;
-            let shares = shared.weight.is_some() || shared.bias.is_some();
-            self.launch(&Job { stream, columns, shares, inputs, outputs }, &shared, moments, x.dtype())
-        })?;
-        Ok(Normed { y, sum, moments })
+        let residual = residual.map(|residual| as_rows(stream, residual, columns)).transpose()?;
+        Ok(Operands { columns, x: as_rows(stream, x, columns)?, residual, shared, sum, moments })
     }
 
-    fn launch(
+    /// The function of a job.
+    pub(super) fn function<'t>(
         &self,
         job: &Job<'_>,
-        shared: &Shared,
-        moments: Option<TensorMut<'_>>,
-        dtype: DType,
-    ) -> Result<()> {
+        shared: &'t Shared,
+        moments: &'t Option<TensorMut<'_>>,
+    ) -> Result<impl Arg<Value<Function>> + use<'t>> {
         let function = NormArgs {
             weight: bytes(job.stream, shared.weight.as_ref())?,
             bias: bytes(job.stream, shared.bias.as_ref())?,
-            moments: written(job.stream, &moments)?,
+            moments: written::<f32>(job.stream, moments)?,
             rows: job.rows(),
             eps: self.eps,
             is_centered: (self.kind == NormKind::Layer).into(),
@@ -164,21 +182,43 @@ impl Norm<'_> {
             activation: self.activation as u32,
             rest: 0,
         };
-        // SAFETY: all tensors have the same rows, and what rows share is as long as a row; there is a place
-        // for the moments of each row.
-        unsafe {
-            launched!(job, function.pass(), dtype, self.kind.name(), {
-                F64(f64) => kernels::norm_f64;
-                F32(f32) => kernels::norm_f32, held::norm_held_f32;
-                F16(f16) => kernels::norm_f16, held::norm_held_f16;
-                BF16(bf16) => kernels::norm_bf16, held::norm_held_bf16;
-            })
-        }
+        Ok(function.pass())
+    }
+}
+
+/// The operands of a pass, checked and as rows, and what is written beside its result.
+pub(super) struct Operands {
+    columns: usize,
+    x: Tensor,
+    residual: Option<Tensor>,
+    shared: Shared,
+    sum: Option<Tensor>,
+    moments: Option<Tensor>,
+}
+
+impl Operands {
+    /// The pass, with a result of the rows' type if one is given; beside it what rows share, and a place for
+    /// the moments.
+    pub(super) fn job<'t>(
+        &'t mut self,
+        stream: &'t Stream,
+        y: Option<TensorMut<'t>>,
+    ) -> Result<(Job<'t>, &'t Shared, Option<TensorMut<'t>>)> {
+        let inputs = [Some(&self.x), self.residual.as_ref(), None];
+        let outputs = [y, self.sum.as_mut().map(Tensor::view_mut).transpose()?];
+        let shares = self.shared.weight.is_some() || self.shared.bias.is_some();
+        let moments = self.moments.as_mut().map(Tensor::view_mut).transpose()?;
+        Ok((Job { stream, columns: self.columns, shares, inputs, outputs }, &self.shared, moments))
+    }
+
+    /// The results of the pass.
+    pub(super) fn normed(self, y: Tensor) -> Normed {
+        Normed { y, sum: self.sum, moments: self.moments }
     }
 }
 
 /// A weight and a bias, checked and contiguous.
-struct Shared {
+pub(super) struct Shared {
     weight: Option<Tensor>,
     bias: Option<Tensor>,
 }

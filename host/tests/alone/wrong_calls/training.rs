@@ -2,13 +2,14 @@
 
 use ironwarp::ops::dropout::{Generator, dropout};
 use ironwarp::ops::embedding::embedding_backward;
+use ironwarp::ops::gemm::Activation;
 use ironwarp::ops::index::Indices;
 use ironwarp::ops::optim::{
     Adafactor, AdafactorConfig, AdamW, AdamWConfig, GradientNorm, Lion, LionConfig, NormConfig, Sgd,
     SgdConfig,
 };
-use ironwarp::ops::row::{BatchNorm, ChannelAffine, GroupNorm, RunningStatistics};
-use ironwarp::{DType, Device, Error, Result, Stream, Tensor};
+use ironwarp::ops::row::{BatchNorm, ChannelAffine, GroupNorm, Norm, NormKind, RunningStatistics};
+use ironwarp::{DType, Device, DeviceBuffer, Error, Result, Stream, Tensor};
 
 use super::Calls;
 use crate::common::Bench;
@@ -125,6 +126,14 @@ fn operands_of_another_device_are_refused() -> Result<()> {
     );
     let generator = Generator::new(&there.stream, 1)?;
     calls.wrong("generator", |b| dropout(&b.stream, &zeros(b, &[4], DType::F32)?, 0.5, &generator, 0), is_it);
+    let factor = DeviceBuffer::from_slice(&there.stream, &[1.0f32])?;
+    let norm_of_rows =
+        Norm { kind: NormKind::Rms, weight: None, bias: None, eps: 0.0, activation: Activation::None };
+    calls.wrong(
+        "a scale of e4m3",
+        |b| norm_of_rows.to_e4m3().scale_result(&factor).run(&b.stream, &zeros(b, &[1, 4], DType::F32)?),
+        is_it,
+    );
     // The norm of another device: the step is refused before it is counted.
     let other = GradientNorm::new(&there.stream, norm)?;
     let (mut x, g) = (zeros(&calls.bench, &[4], DType::F32)?, zeros(&calls.bench, &[4], DType::F32)?);

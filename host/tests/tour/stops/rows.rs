@@ -1,6 +1,6 @@
 //! Functions of rows and their gradients, by both engines: rows that lie alike within 16 bytes, and rows that
 //! do not; a team of a few lanes, one of some warps, a block, and a cluster a row. Losses of rows, one behind
-//! a product. Norms of channels.
+//! a product. Norms to e4m3. Norms of channels.
 
 use super::{Outcome, Stop};
 use ironwarp::ops::convert::convert;
@@ -10,7 +10,7 @@ use ironwarp::ops::row::{
     LinearCrossEntropy, Norm, NormBackward, NormKind, Normed, RowOp, log_softmax_backward, row,
     softmax_backward,
 };
-use ironwarp::{DType, Error, Stream, Tensor};
+use ironwarp::{DType, DeviceBuffer, Error, Stream, Tensor};
 use testkit::{Family, input};
 
 /// Rows and columns. Rows of less than a vector are the direct engine's.
@@ -101,6 +101,7 @@ fn channels(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
 
 fn all(stream: &Stream, dtype: DType, is_alike: bool) -> Outcome<Vec<u8>> {
     let mut kept = Kept(Vec::new());
+    let scale = DeviceBuffer::from_slice(stream, &[100.0f32])?;
     for sides @ [count, columns] in SHAPES {
         let x = rows(stream, dtype, is_alike, 1, sides)?;
         let (dy, residual) =
@@ -115,6 +116,10 @@ fn all(stream: &Stream, dtype: DType, is_alike: bool) -> Outcome<Vec<u8>> {
             let norm = Norm { kind, weight: Some(&weight), bias: Some(&weight), eps: 1e-5, activation };
             let Normed { y, sum, moments } = norm.add_and_run(stream, &x, &residual, true)?;
             kept.keep(stream, &y)?;
+            let mut amax = DeviceBuffer::zeroed(stream, 1)?;
+            let fused = norm.to_e4m3().scale_result(&scale).amax(&mut amax);
+            kept.keep(stream, &fused.add_and_run(stream, &x, &residual, false)?.y)?;
+            kept.0.extend_from_slice(bytemuck::cast_slice(&amax.to_vec(stream)?));
             let (sum, moments) = (sum.ok_or("a residual was added")?, moments.ok_or("moments were wanted")?);
             kept.keep(stream, &sum)?;
             for of_shared in [[true, true], [false, false]] {

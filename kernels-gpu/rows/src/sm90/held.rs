@@ -115,18 +115,19 @@ pub unsafe fn run<T: InF32, F: RowFunction<T>, const N: usize>(
         }
         let statistics = reduce(plan, exchange, statistics, [thread, team, rank]);
         let is_first = exists && member == 0 && rank == 0;
-        let of = function.finish(of_row, statistics, number.into(), plan.columns, is_first);
+        let mut of = function.finish(of_row, statistics, number.into(), plan.columns, is_first);
         let mut index = misc::opaque(member);
         while index < piece.count {
-            RowFunction::map::<N>(function, of, &place(index));
+            RowFunction::map::<N>(function, &mut of, &place(index));
             index += plan.team;
         }
         let mut edge = member;
         while edge < edges {
             let row = of_number(plan, tensors, number);
-            RowFunction::map::<1>(function, of, &row.place(piece.span.edge::<T>(edge)));
+            RowFunction::map::<1>(function, &mut of, &row.place(piece.span.edge::<T>(edge)));
             edge += plan.team;
         }
+        function.end(of);
     }
 }
 
