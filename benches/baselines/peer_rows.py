@@ -1,6 +1,6 @@
 """Functions of rows and their gradients in torch, eager and compiled.
 
-Requests have `shape`, rows and columns, `dtype`, `eps`, and `implementation`: `eager` or `compiled`. Gradients are those of an
+Requests have `shape`, rows and columns, `dtype`, `eps`, the `probability` of dropout, and `implementation`: `eager` or `compiled`. Gradients are those of an
 earlier forward pass, of the rows and of what they share.
 """
 import torch
@@ -23,6 +23,11 @@ def functions(request):
     """The functions of `x`, a weight, a bias and a residual."""
     columns, eps = request["shape"][-1:], request["eps"]
     scale = torch.ones([], device="cuda")
+
+    def after_dropout(x, w, b, r):
+        sum = F.dropout(x, request["probability"]) + r
+        return sum, F.layer_norm(sum, columns, w, b, eps)
+
     return {
         "softmax": lambda x, w, b, r: F.softmax(x, -1),
         "log_softmax": lambda x, w, b, r: F.log_softmax(x, -1),
@@ -30,6 +35,7 @@ def functions(request):
         "layer_norm": lambda x, w, b, r: F.layer_norm(x, columns, w, b, eps),
         "layer_norm_gelu": lambda x, w, b, r: F.gelu(F.layer_norm(x, columns, w, b, eps), approximate="tanh"),
         "residual_layer_norm": lambda x, w, b, r: (x + r, F.layer_norm(x + r, columns, w, b, eps)),
+        "dropout_residual_layer_norm": after_dropout,
         "residual_rms_norm_to_e4m3": lambda x, w, b, r: (x + r, *to_e4m3(F.rms_norm(x + r, columns, w, eps) + b, scale)),
     }
 
@@ -132,7 +138,8 @@ def channels(name, with_gradient):
 OPS = {
     **{name: channels(name, False) for name in ["group_norm", "batch_norm"]},
     **{name + "_backward": channels(name, True) for name in ["group_norm", "batch_norm"]},
-    **{name: forward(name) for name in ["softmax", "log_softmax", "rms_norm", "layer_norm", "layer_norm_gelu", "residual_layer_norm", "residual_rms_norm_to_e4m3"]},
+    **{name: forward(name) for name in ["softmax", "log_softmax", "rms_norm", "layer_norm", "layer_norm_gelu", "residual_layer_norm", "residual_rms_norm_to_e4m3",
+                                        "dropout_residual_layer_norm"]},
     **{name + "_backward": backward(name) for name in ["softmax", "log_softmax", "rms_norm", "layer_norm", "residual_layer_norm"]},
     "layer_norm_backward_input": backward("layer_norm", of_shared=False),
     "cross_entropy": cross_entropy(True),

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use half::bf16;
 use ironwarp::ops::convert::convert;
+use ironwarp::ops::dropout::Generator;
 use ironwarp::ops::fill::normal;
 use ironwarp::ops::gemm::Activation;
 use ironwarp::ops::row::{
@@ -27,6 +28,8 @@ const GROUPS: usize = 32;
 /// Rows of a quick run.
 const FEW: usize = 16;
 const EPS: f64 = 1e-5;
+/// Of dropout.
+const PROBABILITY: f64 = 0.1;
 /// Rows that are compared with the oracle.
 const COMPARED: usize = 2;
 
@@ -72,13 +75,13 @@ fn peers(op: &str, dtype: DType, [rows, columns]: [usize; 2]) -> Vec<Value> {
     let request = |how: &str| {
         json!({
             "prepare": format!("rows.{op}"), "dtype": dtype.to_string(), "shape": [rows, columns], "eps": EPS,
-            "implementation": how,
+            "probability": PROBABILITY, "implementation": how,
         })
     };
     ["eager", "compiled"].map(request).into()
 }
 
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "softmax",
     "log_softmax",
     "rms_norm",
@@ -86,6 +89,7 @@ const NAMES: [&str; 13] = [
     "layer_norm_gelu",
     "residual_layer_norm",
     "residual_rms_norm_to_e4m3",
+    "dropout_residual_layer_norm",
     "softmax_backward",
     "log_softmax_backward",
     "rms_norm_backward",
@@ -135,6 +139,10 @@ fn bench_shape(session: &mut Session, dtype: DType, shape: [usize; 2]) -> Outcom
     session.measure_beside(name, &text, bytes, &peers(name, dtype, shape), |_| {
         let fused = rms.to_e4m3().scale_result(&scale).amax(&mut amax);
         fused.add_and_run(&stream, &x, &residual, false).map(drop)
+    })?;
+    let (name, generator) = ("dropout_residual_layer_norm", Generator::new(&stream, 6)?);
+    session.measure_beside(name, &text, moved(4), &peers(name, dtype, shape), |_| {
+        layer.dropout(PROBABILITY, &generator, 0).add_and_run(&stream, &x, &residual, true).map(drop)
     })?;
 
     let dy = random(&stream, &shape, dtype, 5)?;

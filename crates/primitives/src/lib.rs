@@ -12,7 +12,7 @@
 //! | [`access`], [`element`], [`row`] | vectors of 16 bytes, element types, rows of any alignment |
 //! | [`fp8`] | 8-bit floats on any device |
 //! | [`activation`], [`math`] | activations, their derivatives, elementary functions, in three precisions |
-//! | [`philox`] | random numbers |
+//! | [`philox`], [`dropout`] | random numbers; which elements are dropped |
 //! | [`mod@mma`] | tiles of a product on tensor cores, fed by `cp.async` |
 //! | [`mod@shared_plan`], [`named_barrier`], [`pipeline`] | shared-memory plans, named barriers, pipelines |
 //! | `cluster`, `tma`, `wgmma` | coordinates in a cluster, tiles that TMA moves, 16-bit operands: on Hopper |
@@ -26,6 +26,7 @@ pub mod activation;
 pub mod block;
 #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
 pub mod cluster;
+pub mod dropout;
 pub mod element;
 pub mod fp8;
 pub mod grid;

@@ -20,8 +20,9 @@
 
 use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
 use half::{bf16, f16};
+use primitives::dropout::{MAX_PLACES, State};
 use tensor::THREADS;
-use tensor::dropout::{Dropout, State, advance_generator, dropout_bf16, dropout_f16, dropout_f32};
+use tensor::dropout::{Dropout, advance_generator, dropout_bf16, dropout_f16, dropout_f32};
 
 use super::dispatch::by_dtype;
 use super::elementwise::{contiguous, made};
@@ -60,7 +61,8 @@ impl Generator {
         unsafe { launch::<advance_generator>(stream, config, (self.state(),)) }
     }
 
-    fn state(&self) -> Within<'_, State> {
+    /// For kernels.
+    pub(super) fn state(&self) -> Within<'_, State> {
         self.words().within().cast()
     }
 
@@ -90,10 +92,7 @@ pub fn dropout(
     call: u32,
 ) -> Result<Tensor> {
     let operation = "dropout";
-    check_probability(operation, probability)?;
-    if x.elements() as u64 >= 1 << 35 {
-        return Err(TensorError::TooLarge { operation, shape: x.shape().to_vec() }.into());
-    }
+    check(operation, x, probability)?;
     let x = contiguous(stream, x)?;
     made(stream, x.shape(), x.dtype(), |out| {
         let job = Job { stream, x: &x, probability, generator, call };
@@ -103,6 +102,16 @@ pub fn dropout(
             BF16 => job.run::<dropout_bf16, bf16>(&out),
         })
     })
+}
+
+/// The probability is one, and each element has a place for the generator.
+#[track_caller]
+pub(super) fn check(operation: &'static str, x: &Tensor, probability: f64) -> Result<()> {
+    check_probability(operation, probability)?;
+    if x.elements() as u64 >= MAX_PLACES {
+        return Err(TensorError::TooLarge { operation, shape: x.shape().to_vec() }.into());
+    }
+    Ok(())
 }
 
 /// A probability is from 0 to 1.

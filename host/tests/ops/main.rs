@@ -18,6 +18,7 @@ mod ops_index;
 mod ops_linear_loss;
 mod ops_loss;
 mod ops_muon;
+mod ops_norm_of_dropout;
 mod ops_norm_to_e4m3;
 mod ops_optim;
 mod ops_optim_state;

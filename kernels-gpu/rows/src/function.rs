@@ -114,6 +114,19 @@ pub trait Place<T: Float, const N: usize> {
     /// The launch has that output.
     unsafe fn output(&self, which: usize, values: [T::Wide; N]);
 
+    /// Stores the elements of an output, rounded, in [`RowFunction::take`], for [`kept`](Self::kept). The
+    /// elements of input 0 are gone then.
+    ///
+    /// # Safety
+    /// The launch has that output, and no other is kept.
+    unsafe fn keep(&self, which: usize, values: [T::Wide; N]);
+
+    /// The elements that were kept, in [`RowFunction::map`].
+    ///
+    /// # Safety
+    /// It was, of that output.
+    unsafe fn kept(&self, which: usize) -> [T::Wide; N];
+
     /// The elements of a row that all rows share.
     ///
     /// # Safety
@@ -300,5 +313,17 @@ impl<T: Float, const N: usize> Place<T, N> for Direct<T> {
     unsafe fn output(&self, which: usize, values: [T::Wide; N]) {
         // SAFETY: the caller's promise; vectors begin at boundaries.
         unsafe { access::store(self.tensors.outputs[which], narrow::<T, N>(values)) }
+    }
+
+    #[inline(always)]
+    unsafe fn keep(&self, which: usize, values: [T::Wide; N]) {
+        // SAFETY: the caller's promise.
+        unsafe { self.output(which, values) }
+    }
+
+    #[inline(always)]
+    unsafe fn kept(&self, which: usize) -> [T::Wide; N] {
+        // SAFETY: the caller's promise; this thread wrote them.
+        unsafe { T::widen(access::load::<T, N>(self.tensors.outputs[which])) }
     }
 }

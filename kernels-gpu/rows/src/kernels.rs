@@ -3,6 +3,7 @@
 use crate::cosine::CosineEmbedding;
 use crate::loss::CrossEntropy;
 use crate::norm::{Norm, NormBackward};
+use crate::norm_of_dropout::NormOfDropout;
 use crate::norm_to_e4m3::NormToE4m3;
 use crate::row_kernels;
 use crate::softmax::{Softmax, SoftmaxBackward};
@@ -19,6 +20,9 @@ row_kernels! {
     #[kernel] fn norm_f32: Norm, f32;
     #[kernel] fn norm_f16: Norm, f16;
     #[kernel] fn norm_bf16: Norm, bf16;
+    #[kernel] fn norm_of_dropout_f32: NormOfDropout, f32;
+    #[kernel] fn norm_of_dropout_f16: NormOfDropout, f16;
+    #[kernel] fn norm_of_dropout_bf16: NormOfDropout, bf16;
     #[kernel] fn norm_to_e4m3_f32: NormToE4m3, f32;
     #[kernel] fn norm_to_e4m3_f16: NormToE4m3, f16;
     #[kernel] fn norm_to_e4m3_bf16: NormToE4m3, bf16;

@@ -45,6 +45,7 @@ pub mod function;
 pub mod kernels;
 pub mod loss;
 pub mod norm;
+pub mod norm_of_dropout;
 pub mod norm_to_e4m3;
 pub mod plan;
 #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]

@@ -48,13 +48,44 @@ impl Norm {
             if self.has_residual == 0 {
                 return x;
             }
-            let sum = zip(x, at.input(1), |x, residual| x + residual);
-            // As it is stored.
-            T::widen(crate::function::narrow::<T, N>(sum))
+            added::<T, N>(x, at.input(1))
         }
     }
 
-    /// The results of a place, not rounded. The sum is stored, where there is one.
+    /// Takes in what is normalised.
+    #[inline(always)]
+    pub(crate) fn push<T: Float, const N: usize>(
+        &self,
+        moments: Shifted<T::Precision>,
+        x: [T::Wide; N],
+    ) -> Shifted<T::Precision> {
+        if self.is_centered != 0 {
+            return moments.push_all(x);
+        }
+        let mut squares = moments.squares;
+        for i in 0..N {
+            squares = T::Precision::multiply_add(x[i], x[i], squares);
+        }
+        Shifted { squares, ..moments }
+    }
+
+    /// The elements that are normalised. They are stored, where they are a sum.
+    ///
+    /// # Safety
+    /// As for [`RowFunction::map`].
+    #[inline(always)]
+    pub(crate) unsafe fn stored<T: Float, const N: usize>(&self, at: &impl Place<T, N>) -> [T::Wide; N] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let x = self.elements(at);
+            if self.has_residual != 0 {
+                at.output(1, x);
+            }
+            x
+        }
+    }
+
+    /// The results of a place from what is normalised, not rounded.
     ///
     /// # Safety
     /// As for [`RowFunction::map`].
@@ -62,14 +93,11 @@ impl Norm {
     pub(crate) unsafe fn results<T: Float, const N: usize>(
         &self,
         (factor, offset): (T::Wide, T::Wide),
+        x: [T::Wide; N],
         at: &impl Place<T, N>,
     ) -> [T::Wide; N] {
         // SAFETY: the caller's promise; both are readable for a row where they are not null.
         unsafe {
-            let x = self.elements(at);
-            if self.has_residual != 0 {
-                at.output(1, x);
-            }
             let mut y = map(x, |x| T::Precision::multiply_add(x, factor, -offset));
             // Less than nothing, so that a zero keeps its sign.
             let (one, none) = (T::Precision::value(1.0), T::Precision::value(-0.0));
@@ -105,15 +133,7 @@ impl<T: Float> RowFunction<T> for Norm {
         at: &impl Place<T, N>,
     ) -> Self::Statistics {
         // SAFETY: the caller's promise.
-        let x = unsafe { self.elements(at) };
-        if self.is_centered != 0 {
-            return moments.push_all(x);
-        }
-        let mut squares = moments.squares;
-        for i in 0..N {
-            squares = T::Precision::multiply_add(x[i], x[i], squares);
-        }
-        Shifted { squares, ..moments }
+        self.push::<T, N>(moments, unsafe { self.elements(at) })
     }
 
     #[inline(always)]
@@ -141,8 +161,14 @@ impl<T: Float> RowFunction<T> for Norm {
     #[inline(always)]
     unsafe fn map<const N: usize>(&self, of: &mut Self::Of, at: &impl Place<T, N>) {
         // SAFETY: the caller's promise.
-        unsafe { at.output(0, self.results(*of, at)) }
+        unsafe { at.output(0, self.results(*of, self.stored(at), at)) }
     }
+}
+
+/// The sum of two, as it is stored.
+#[inline(always)]
+pub(crate) fn added<T: Float, const N: usize>(x: [T::Wide; N], residual: [T::Wide; N]) -> [T::Wide; N] {
+    T::widen(crate::function::narrow::<T, N>(zip(x, residual, |x, residual| x + residual)))
 }
 
 /// The elements of a row that all rows share; where there is none, this number for each. What follows is the

@@ -80,7 +80,7 @@ impl<T: InF32> RowFunction<T> for NormToE4m3 {
     unsafe fn map<const N: usize>(&self, of: &mut Of, at: &impl Place<T, N>) {
         // SAFETY: the caller's promise; `y` has a byte for each element.
         unsafe {
-            let y = self.norm.results(of.norm, at);
+            let y = self.norm.results(of.norm, self.norm.stored(at), at);
             for i in 0..N {
                 of.largest = fastmath::max_nan(of.largest, y[i].abs());
             }

@@ -2,25 +2,16 @@
 //! prevent neural networks from overfitting", 2014).
 //!
 //! Which ones is a function of the seed, the generator's step, the call and the element's place alone
-//! ([`primitives::philox`]). So no mask is kept: the backward pass asks again.
+//! ([`primitives::dropout`]). So no mask is kept: the backward pass asks again.
 
 use crate::THREADS;
 use cuda_std::{kernel, thread};
 use half::{bf16, f16};
 use primitives::access::{self, VECTOR_BYTES};
+use primitives::dropout::{Mask, Rate, State};
 use primitives::element::{Element, map};
 use primitives::grid::begin;
-use primitives::philox::{self, HALVES, Keys};
-
-/// A seed and a step, in device memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct State {
-    /// The seed.
-    pub seed: u64,
-    /// Number of the stream of random numbers.
-    pub step: u64,
-}
+use primitives::philox::{self, HALVES};
 
 /// The elements that are dropped.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,12 +35,7 @@ const UNIT: u64 = HALVES as u64;
 impl Dropout {
     /// Dropout of `n` elements with a probability, which is rounded to a multiple of 2^-16.
     pub fn new(n: u64, call: u32, probability: f64, is_aligned: bool) -> Self {
-        /// Values of 16 random bits.
-        const VALUES: f64 = (1 << u16::BITS) as f64;
-        let threshold = (probability * VALUES + 0.5) as u32;
-        let kept = 1.0 - f64::from(threshold) / VALUES;
-        // Where all are dropped, none is scaled.
-        let scale = if kept > 0.0 { (1.0 / kept) as f32 } else { 0.0 };
+        let Rate { threshold, scale } = Rate::new(probability);
         Self { n, call, threshold, scale, is_aligned: is_aligned.into() }
     }
 
@@ -83,19 +69,15 @@ unsafe fn drop_out<T: Element<Wide = f32>>(dropout: &Dropout, state: *const Stat
     }
     // SAFETY: the caller's promise, guarded by n.
     unsafe {
-        let State { seed, step } = *state;
-        let keys: Keys = philox::keys(seed);
-        let counter = unit | u64::from(dropout.call) << 32;
-        let random = philox::halves(philox::words_of(&keys, counter, step));
-        let kept = |value: f32, random: u16| {
-            if u32::from(random) < dropout.threshold { 0.0 } else { value * dropout.scale }
-        };
+        let Dropout { call, threshold, scale, .. } = *dropout;
+        let mask = Mask { state: *state, call, rate: Rate { threshold, scale } };
+        let random = philox::halves(mask.words(unit as u32));
         let (x, y) = (x.add(first as usize), y.add(first as usize));
         if dropout.is_aligned != 0 && first + UNIT <= dropout.n {
             let values = T::widen(access::load::<T, HALVES>(x));
             let mut results = map(values, |value| value);
             for i in 0..HALVES {
-                results[i] = kept(values[i], random[i]);
+                results[i] = mask.of(values[i], random[i]);
             }
             access::store(y, T::narrow(results));
             return;
@@ -103,7 +85,7 @@ unsafe fn drop_out<T: Element<Wide = f32>>(dropout: &Dropout, state: *const Stat
         for i in 0..HALVES {
             if first + (i as u64) < dropout.n {
                 let [value] = T::widen([*x.add(i)]);
-                [*y.add(i)] = T::narrow([kept(value, random[i])]);
+                [*y.add(i)] = T::narrow([mask.of(value, random[i])]);
             }
         }
     }

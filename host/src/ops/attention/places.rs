@@ -6,6 +6,8 @@ use attention::functions::{
 };
 use cuda_std::kernel::StructArgs;
 
+use primitives::dropout::Rate;
+
 use crate::error::{Error, Result};
 use crate::memory::{DeviceView, same_length};
 
@@ -131,8 +133,7 @@ impl Places {
     ) -> Result<StructArgs<Dropout, DropoutValues<'s>>> {
         check_probability(OPERATION, probability)?;
         // The same rounding as that of elements.
-        let elements = tensor::dropout::Dropout::new(0, call, probability, false);
-        let (threshold, scale) = (elements.threshold, elements.scale);
+        let Rate { threshold, scale } = Rate::new(probability);
         let heads = count("the heads", self.heads)?;
         Ok(DropoutArgs { state: generator.words(), call, heads, threshold, scale }.pass())
     }

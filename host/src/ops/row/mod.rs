@@ -15,6 +15,7 @@ mod launch;
 mod linear_loss;
 mod loss;
 mod norm;
+mod norm_of_dropout;
 mod norm_to_e4m3;
 
 use half::{bf16, f16};
@@ -38,6 +39,7 @@ pub use linear_loss::{LinearCrossEntropy, LinearLoss};
 pub(super) use loss::scalar;
 pub use loss::{CrossEntropy, Loss, Reduction};
 pub use norm::{Norm, NormBackward, NormGradients, NormKind, Normed};
+pub use norm_of_dropout::NormOfDropout;
 pub use norm_to_e4m3::NormToE4m3;
 
 /// A function of rows.

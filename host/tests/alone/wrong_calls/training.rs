@@ -134,6 +134,14 @@ fn operands_of_another_device_are_refused() -> Result<()> {
         |b| norm_of_rows.to_e4m3().scale_result(&factor).run(&b.stream, &zeros(b, &[1, 4], DType::F32)?),
         is_it,
     );
+    calls.wrong(
+        "a generator of a norm",
+        |b| {
+            let x = zeros(b, &[1, 4], DType::F32)?;
+            norm_of_rows.dropout(0.5, &generator, 0).add_and_run(&b.stream, &x, &x, false)
+        },
+        is_it,
+    );
     // The norm of another device: the step is refused before it is counted.
     let other = GradientNorm::new(&there.stream, norm)?;
     let (mut x, g) = (zeros(&calls.bench, &[4], DType::F32)?, zeros(&calls.bench, &[4], DType::F32)?);

@@ -1,9 +1,11 @@
 //! Functions of rows and their gradients, by both engines: rows that lie alike within 16 bytes, and rows that
 //! do not; a team of a few lanes, one of some warps, a block, and a cluster a row. Losses of rows, one behind
-//! a product. Norms to e4m3. Norms of channels.
+//! a product. Norms to e4m3, and of dropout. Norms of
+//! channels.
 
 use super::{Outcome, Stop};
 use ironwarp::ops::convert::convert;
+use ironwarp::ops::dropout::Generator;
 use ironwarp::ops::gemm::Activation;
 use ironwarp::ops::row::{
     Affine, BatchNorm, ChannelAffine, ChannelAxis, CosineEmbedding, CrossEntropy, FixedStatistics, GroupNorm,
@@ -101,7 +103,7 @@ fn channels(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
 
 fn all(stream: &Stream, dtype: DType, is_alike: bool) -> Outcome<Vec<u8>> {
     let mut kept = Kept(Vec::new());
-    let scale = DeviceBuffer::from_slice(stream, &[100.0f32])?;
+    let (scale, generator) = (DeviceBuffer::from_slice(stream, &[100.0f32])?, Generator::new(stream, 7)?);
     for sides @ [count, columns] in SHAPES {
         let x = rows(stream, dtype, is_alike, 1, sides)?;
         let (dy, residual) =
@@ -120,6 +122,9 @@ fn all(stream: &Stream, dtype: DType, is_alike: bool) -> Outcome<Vec<u8>> {
             let fused = norm.to_e4m3().scale_result(&scale).amax(&mut amax);
             kept.keep(stream, &fused.add_and_run(stream, &x, &residual, false)?.y)?;
             kept.0.extend_from_slice(bytemuck::cast_slice(&amax.to_vec(stream)?));
+            let of_dropout = norm.dropout(0.25, &generator, 1).add_and_run(stream, &x, &residual, false)?;
+            kept.keep(stream, &of_dropout.y)?;
+            kept.keep(stream, &of_dropout.sum.ok_or("a residual was added")?)?;
             let (sum, moments) = (sum.ok_or("a residual was added")?, moments.ok_or("moments were wanted")?);
             kept.keep(stream, &sum)?;
             for of_shared in [[true, true], [false, false]] {

@@ -51,6 +51,20 @@ impl<T: InF32, const N: usize> Place<T, N> for Kept<T> {
         unsafe { self.staged.output(which, values) }
     }
 
+    /// Not in the stage, which the copy engine will write again.
+    #[inline(always)]
+    unsafe fn keep(&self, which: usize, values: [f32; N]) {
+        // SAFETY: the caller's promise.
+        unsafe { self.staged.output(which, values) }
+    }
+
+    #[inline(always)]
+    unsafe fn kept(&self, which: usize) -> [f32; N] {
+        let from = self.staged.outputs.outputs[which].wrapping_add(self.staged.column as usize);
+        // SAFETY: the caller's promise; this thread wrote them.
+        unsafe { T::widen(access::load::<T, N>(from)) }
+    }
+
     /// Of the row that is kept, the only one that the function asks for.
     #[inline(always)]
     unsafe fn shared(&self, _: *const T) -> [f32; N] {

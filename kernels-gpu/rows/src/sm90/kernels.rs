@@ -5,6 +5,7 @@ use crate::function::Tensors;
 use crate::held_kernels;
 use crate::loss::CrossEntropy;
 use crate::norm::{Norm, NormBackward};
+use crate::norm_of_dropout::NormOfDropout;
 use crate::norm_to_e4m3::NormToE4m3;
 use crate::plan::{MAX_CONSUMERS, PRODUCER, Plan};
 use crate::softmax::{Softmax, SoftmaxBackward};
@@ -22,6 +23,9 @@ held_kernels! {
     #[kernel] fn norm_held_f32: Norm, f32;
     #[kernel] fn norm_held_f16: Norm, f16;
     #[kernel] fn norm_held_bf16: Norm, bf16;
+    #[kernel] fn norm_of_dropout_held_f32: NormOfDropout, f32;
+    #[kernel] fn norm_of_dropout_held_f16: NormOfDropout, f16;
+    #[kernel] fn norm_of_dropout_held_bf16: NormOfDropout, bf16;
     #[kernel] fn norm_to_e4m3_held_f32: NormToE4m3, f32;
     #[kernel] fn norm_to_e4m3_held_f16: NormToE4m3, f16;
     #[kernel] fn norm_to_e4m3_held_bf16: NormToE4m3, bf16;

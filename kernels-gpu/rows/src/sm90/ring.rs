@@ -176,6 +176,24 @@ impl<T: InF32, const N: usize> Place<T, N> for Staged<T> {
         }
     }
 
+    #[inline(always)]
+    unsafe fn keep(&self, which: usize, values: [f32; N]) {
+        let elements = narrow::<T, N>(values);
+        // SAFETY: a part of the row, which begins at a boundary, and its place in shared memory, which no
+        // other thread touches.
+        unsafe {
+            let to = self.outputs.outputs[which].wrapping_add(self.column as usize);
+            access::store(to, elements);
+            vector::store_shared_v4(self.address, vector::to_words(elements));
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn kept(&self, _: usize) -> [f32; N] {
+        // SAFETY: the caller's promise: there is what was kept.
+        unsafe { self.input(0) }
+    }
+
     /// The same question for all vectors of a row: whether the shared row lies as this one does.
     #[inline(always)]
     unsafe fn shared(&self, row: *const T) -> [f32; N] {
