@@ -3,6 +3,7 @@
 use crate::function::{Place, RowFunction};
 use crate::norm::{Norm, added};
 use cuda_std::KernelArgs;
+use primitives::access;
 use primitives::dropout::{Mask, Rate, State};
 use primitives::element::{InF32, zip};
 use primitives::moments::Shifted;
@@ -28,27 +29,31 @@ pub struct NormOfDropout {
 
 impl<T: InF32> RowFunction<T> for NormOfDropout {
     const INPUTS: usize = <Norm as RowFunction<T>>::INPUTS;
-    /// Place of the row's first element.
-    type Row = u64;
+    /// The generator, and the place of the row's first element.
+    type Row = (State, u64);
     type Statistics = Shifted<T::Precision>;
     type Of = <Norm as RowFunction<T>>::Of;
 
     #[inline(always)]
-    unsafe fn begin(&self, row: u64) -> u64 {
-        row * u64::from(self.columns)
+    unsafe fn begin(&self, row: u64) -> (State, u64) {
+        // SAFETY: the state is readable. Loads of global memory, which plain ones of it would not be.
+        let ([seed], [step]) = unsafe {
+            (access::load(&raw const (*self.state).seed), access::load(&raw const (*self.state).step))
+        };
+        (State { seed, step }, row * u64::from(self.columns))
     }
 
     #[inline(always)]
     unsafe fn take<const N: usize>(
         &self,
-        first: u64,
+        (state, first): (State, u64),
         moments: Self::Statistics,
         at: &impl Place<T, N>,
     ) -> Self::Statistics {
         let rate = Rate { threshold: self.threshold, scale: self.scale };
-        // SAFETY: the caller's promise; the state is readable; input 0 is not asked for again.
+        let mask = Mask { state, call: self.call, rate };
+        // SAFETY: the caller's promise; input 0 is not asked for again.
         unsafe {
-            let mask = Mask { state: *self.state, call: self.call, rate };
             let random = mask.random::<N>(first + u64::from(at.column()));
             let x = zip(at.input(0), random, |x, random| mask.of(x, random));
             let sum = added::<T, N>(x, at.input(1));
@@ -60,7 +65,7 @@ impl<T: InF32> RowFunction<T> for NormOfDropout {
     #[inline(always)]
     unsafe fn finish(
         &self,
-        _: u64,
+        _: (State, u64),
         moments: Self::Statistics,
         number: u64,
         columns: u32,

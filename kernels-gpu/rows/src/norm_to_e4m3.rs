@@ -6,7 +6,7 @@ use crate::norm::Norm;
 use core::sync::atomic::Ordering;
 use cuda_std::atomic::mid::atomic_fetch_max_u32_device;
 use cuda_std::warp::{self, WarpReductionOp};
-use cuda_std::{KernelArgs, fastmath};
+use cuda_std::{KernelArgs, fastmath, vector};
 use primitives::access;
 use primitives::element::{InF32, map};
 use primitives::fp8::e4m3_pair;
@@ -48,7 +48,7 @@ impl<T: InF32> RowFunction<T> for NormToE4m3 {
     #[inline(always)]
     unsafe fn begin(&self, _: u64) -> f32 {
         // SAFETY: not null, so one number.
-        if self.scale.is_null() { 1.0 } else { unsafe { *self.scale } }
+        if self.scale.is_null() { 1.0 } else { unsafe { vector::load(self.scale) } }
     }
 
     #[inline(always)]
