@@ -19,8 +19,8 @@ pub enum Backend {
     /// NVIDIA's library: any number of devices, processes and machines. It adds up in an order of its own,
     /// rounds sums of small floats at each rank, may lose a NaN in [`Max`](super::Reduction::Max), and
     /// compares no calls: ranks that make different ones get a [`TimedOut`](crate::ParallelError::TimedOut),
-    /// or wrong numbers. A group and its parts fail together. NCCL ends a communicator once the graphs that
-    /// captured its calls are gone: drop them when a rank is missing, or calls about the failure wait too.
+    /// or wrong numbers. A group and its parts fail together. NCCL frees the memory of a failed
+    /// communicator once the graphs that captured its calls are gone; nothing else waits for them.
     Nccl,
 }
 

@@ -44,20 +44,24 @@ fn ready(most: u32) -> Result<Option<Vec<Device>>> {
 
 /// A library cannot see the driver's functions, which are the program's.
 fn hand_over_the_driver() {
-    let launch = driver::proc_address("cuLaunchHostFunc").expect("the driver has it");
-    // SAFETY: the file is the fake, whose function takes the address of that function of the driver.
+    let functions =
+        ["cuLaunchHostFunc", "cuStreamGetCaptureInfo_v2", "cuUserObjectCreate", "cuGraphRetainUserObject"]
+            .map(|name| driver::proc_address(name).expect("the driver has it").cast());
+    // SAFETY: the file is the fake, whose function takes the addresses of these functions of the driver, in
+    // this order.
     unsafe {
         let fake = libloading::Library::new(fake()).expect("cargo has built it");
-        let hand_over: libloading::Symbol<'_, extern "C" fn(driver_address)> =
+        let hand_over: libloading::Symbol<'_, extern "C" fn(Functions)> =
             fake.get(b"fake_nccl_use\0").expect("the fake has it");
-        hand_over(launch.cast());
+        hand_over(Functions(functions));
         // It stays: threads of it may run until the end.
         std::mem::forget(fake);
     }
 }
 
-#[allow(non_camel_case_types, reason = "a type of C")]
-type driver_address = *const std::ffi::c_void;
+/// Functions of the driver, as the fake takes them.
+#[repr(C)]
+struct Functions([*const std::ffi::c_void; 4]);
 
 fn options(milliseconds: u64) -> GroupOptions {
     GroupOptions { timeout: Duration::from_millis(milliseconds), backend: Some(Backend::Nccl) }
@@ -355,4 +359,61 @@ fn a_killed_process_ends_calls_through_nccl() -> Result<()> {
     // Leaving the job would wait for rank 1.
     std::mem::forget(client);
     Ok(())
+}
+
+/// A rank that does not replay a graph: the other gets an error in time, while the graph lives, and may drop
+/// it then.
+#[test]
+fn a_rank_missing_in_a_graph_hangs_nobody() -> Result<()> {
+    with_nccl!(2);
+    let Some(devices) = ready(2)? else { return Ok(()) };
+    let limit = Duration::from_millis(500);
+    let group = Group::with_options(&devices, options(500))?;
+    let (tell, ended) = std::sync::mpsc::channel();
+    // Not in a scope: a rank that hangs must not have the test hang.
+    for rank in group.into_communicators() {
+        let tell = tell.clone();
+        std::thread::spawn(move || tell.send(replays(rank, limit)));
+    }
+    drop(tell);
+    for _ in 0..2 {
+        ended.recv_timeout(Duration::from_secs(20)).expect("a rank hangs or has panicked")?;
+    }
+    Ok(())
+}
+
+/// Replays a graph; rank 0 replays it once more.
+fn replays(rank: Communicator, limit: Duration) -> Result<()> {
+    let stream = rank.device().stream()?;
+    let x = DeviceBuffer::from_slice(&stream, &[rank.rank() as i32 + 1; 5])?;
+    let mut graph = ironwarp::graph::Graph::capture(&stream, (rank, x), |stream, (rank, x)| {
+        rank.all_reduce(stream, Reduction::Sum, &mut *x)
+    })?;
+    graph.replay(&stream)?;
+    graph.inputs_mut().0.synchronize(&stream)?;
+    assert_eq!(graph.inputs().1.to_vec(&stream)?, [3; 5]);
+    let begun = Instant::now();
+    let at_once = |begun: Instant| assert!(begun.elapsed() < SLACK, "{:?}", begun.elapsed());
+    if graph.inputs().0.rank() == 1 {
+        let error = loop {
+            if let Err(error) = graph.inputs().0.check() {
+                break parallel::<()>(Err(error));
+            }
+            std::thread::yield_now();
+        };
+        assert!(matches!(error, ParallelError::Aborted { rank: 1, .. }), "{error}");
+    } else {
+        graph.replay(&stream)?;
+        let error = parallel(graph.inputs_mut().0.synchronize(&stream));
+        assert!(matches!(error, ParallelError::TimedOut { rank: 0, .. }), "{error}");
+    }
+    assert!(begun.elapsed() < limit + SLACK, "{:?}", begun.elapsed());
+    let begun = Instant::now();
+    let (rank, x) = graph.inputs_mut();
+    parallel(rank.all_reduce(&stream, Reduction::Sum, &mut *x));
+    at_once(begun);
+    let begun = Instant::now();
+    drop(graph);
+    at_once(begun);
+    stream.synchronize()
 }

@@ -116,15 +116,16 @@ impl Member {
         let number = shared.counts.as_ptr().raw() + size_of::<u32>() as u64;
         let at = Addresses { input: given, output: gets, number };
         self.mark(stream, sequence)?;
-        shared.with(&call, |comm| {
+        let queued = shared.with(&call, |comm| {
             let comm = (comm, shared.rank, shared.ranks);
             // SAFETY: the communicator is the rank's, and lives while `with` has it; the operands have been
             // checked, and their uses begun; the stream is one of the device.
             stream.call(|stream| Ok(unsafe { issue(shared.nccl, comm, stream, call, at) }))
-        })?;
-        self.mark(stream, sequence)?;
+        });
+        // Also when it failed: it may have been queued, and be on its way until the communicator is aborted.
         reading.into_iter().chain(writing).for_each(|it| it.commit(stream));
-        Ok(())
+        queued?;
+        self.mark(stream, sequence)
     }
 
     /// Marks the begin or the end of a call. Marks are uses of the counts: calls on several streams stay in

@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{sleep, yield_now};
+use std::thread::{Builder, JoinHandle, sleep, yield_now};
 use std::time::{Duration, Instant};
 
 use driver::nccl::{Code, Comm, IN_PROGRESS, Library, SUCCESS};
 
 use crate::device::Device;
-use crate::error::{ParallelError, Result};
+use crate::error::{Error, ParallelError, Result};
 use crate::memory::{DeviceBuffer, PinnedBuffer};
 use crate::parallel::call::Call;
 
@@ -20,6 +20,9 @@ const REMEMBERED: usize = 256;
 const EAGER: Duration = Duration::from_millis(1);
 /// The sleep between looks.
 const NAP: Duration = Duration::from_micros(200);
+/// How long a call that has failed waits for its communicator's abort, which ends what NCCL still does with
+/// the call's buffers. Without graphs it takes less.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The first failure among the ranks of a group that this process has.
 #[derive(Default)]
@@ -58,8 +61,15 @@ impl Failure {
     }
 }
 
-/// A communicator of NCCL; null when it was aborted.
+/// A communicator of NCCL.
+#[derive(Clone, Copy)]
 struct Handle(Comm);
+
+impl Handle {
+    fn comm(self) -> Comm {
+        self.0
+    }
+}
 
 // SAFETY: NCCL's communicators may be used from any thread, by one at a time.
 unsafe impl Send for Handle {}
@@ -71,7 +81,8 @@ pub struct Shared {
     pub rank: u32,
     pub ranks: u32,
     pub limit: Duration,
-    handle: Mutex<Handle>,
+    /// `None` when it was aborted: then there is a failure.
+    handle: Mutex<Option<Handle>>,
     pub failure: Arc<Failure>,
     /// Of marks; then a number for barriers.
     pub counts: DeviceBuffer<u32>,
@@ -106,6 +117,25 @@ fn settle(library: &Library, comm: Comm, told: Code, limit: Duration, failure: &
     if code == SUCCESS { Ok(()) } else { Err(code) }
 }
 
+/// Stops all that a communicator has queued. NCCL does that at once, but returns when no graph has calls of
+/// the communicator any more. So a thread of its own waits, which keeps nothing of the rank but the device.
+fn abort(library: &'static Library, device: &Device, comm: Handle) -> Option<JoinHandle<()>> {
+    let own = device.clone();
+    // The context may be dead. What has failed is reported.
+    let end = move |device: &Device| {
+        // SAFETY: a live communicator, which nobody gets any more.
+        let _ = device.clean_up(|| Ok(unsafe { (library.comm_abort)(comm.comm()) }));
+    };
+    let thread = Builder::new().name("ironwarp-nccl-abort".to_owned()).spawn(move || end(&own));
+    // Without room for a thread, the caller waits.
+    thread.map_err(|_| end(device)).ok()
+}
+
+/// Asks NCCL, also when the context is dead.
+fn settled(device: &Device, ask: impl FnOnce() -> Result<(), Code>) -> Result<Result<(), Code>> {
+    device.clean_up(|| Ok(ask())).map_err(Error::Driver)
+}
+
 impl Shared {
     /// Makes a rank's communicator by `create`, which starts it, and waits for it.
     #[track_caller]
@@ -124,7 +154,7 @@ impl Shared {
         let mut place = Box::new(null_mut());
         let told = device.call(|| Ok(create(&mut place)))?;
         let comm = *place;
-        let ended = device.call(|| Ok(settle(library, comm, told, limit, &failure)))?;
+        let ended = settled(device, || settle(library, comm, told, limit, &failure))?;
         if let Err(code) = ended {
             let error = match code {
                 IN_PROGRESS => late(rank, 0, "join".to_owned(), limit),
@@ -132,9 +162,7 @@ impl Shared {
             };
             failure.found(rank, &error);
             if !comm.is_null() {
-                // The error is the one that counts.
-                // SAFETY: a live communicator, which nobody uses any more.
-                let _ = device.call(|| Ok(unsafe { (library.comm_abort)(comm) }));
+                abort(library, device, Handle(comm));
             }
             // NCCL may not have heard of it yet, and still write there.
             Box::leak(place);
@@ -146,7 +174,7 @@ impl Shared {
             rank,
             ranks,
             limit,
-            handle: Mutex::new(Handle(comm)),
+            handle: Mutex::new(Some(Handle(comm))),
             failure,
             counts,
             seen,
@@ -154,7 +182,7 @@ impl Shared {
         })
     }
 
-    fn handle(&self) -> MutexGuard<'_, Handle> {
+    fn handle(&self) -> MutexGuard<'_, Option<Handle>> {
         self.handle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -164,13 +192,14 @@ impl Shared {
     /// # Errors
     /// [`ParallelError`], then the communicator is aborted; or the driver's error.
     pub fn with(&self, call: &dyn std::fmt::Display, act: impl FnOnce(Comm) -> Result<Code>) -> Result<()> {
-        let mut handle = self.handle();
-        if handle.0.is_null() {
-            self.failure.check(self.rank)?;
-        }
-        let comm = handle.0;
+        let handle = self.handle();
+        self.failure.check(self.rank)?;
+        let Some(Handle(comm)) = *handle else {
+            let first = "its communicator has been aborted".to_owned();
+            return Err(ParallelError::Aborted { rank: self.rank, first }.into());
+        };
         let told = act(comm)?;
-        let ended = self.device.call(|| Ok(settle(self.nccl, comm, told, self.limit, &self.failure)))?;
+        let ended = settled(&self.device, || settle(self.nccl, comm, told, self.limit, &self.failure))?;
         let Err(code) = ended else { return Ok(()) };
         let error = match code {
             IN_PROGRESS => late(self.rank, self.next().wrapping_sub(1), call.to_string(), self.limit),
@@ -178,24 +207,26 @@ impl Shared {
         };
         // Another rank's failure may have come first.
         self.failure.found(self.rank, &error);
-        self.abort(&mut handle);
+        if let Some(thread) = self.abort(handle) {
+            let begun = Instant::now();
+            while !thread.is_finished() && begun.elapsed() < PATIENCE {
+                sleep(NAP);
+            }
+        }
         Ok(self.failure.check(self.rank)?)
     }
 
-    /// Stops all that the communicator has queued.
-    fn abort(&self, handle: &mut Handle) {
-        let comm = std::mem::replace(&mut handle.0, null_mut());
-        if !comm.is_null() {
-            // It is aborted because something has failed: that is reported.
-            // SAFETY: a live communicator, which nobody gets any more.
-            let _ = self.device.call(|| Ok(unsafe { (self.nccl.comm_abort)(comm) }));
-        }
+    /// Stops all that the communicator has queued, after a failure. Nobody waits for the handle meanwhile.
+    fn abort(&self, mut handle: MutexGuard<'_, Option<Handle>>) -> Option<JoinHandle<()>> {
+        let comm = handle.take();
+        drop(handle);
+        abort(self.nccl, &self.device, comm?)
     }
 
     /// Fails the group by an error that this rank has found.
     pub fn fail(&self, error: ParallelError) -> ParallelError {
         self.failure.found(self.rank, &error);
-        self.abort(&mut self.handle());
+        self.abort(self.handle());
         error
     }
 
@@ -204,17 +235,17 @@ impl Shared {
     /// # Errors
     /// [`ParallelError`]; then the communicator is aborted.
     pub fn look(&self) -> Result<(), ParallelError> {
-        let mut handle = self.handle();
+        let handle = self.handle();
         let mut code = SUCCESS;
-        if !handle.0.is_null() {
+        if let Some(Handle(comm)) = *handle {
             // SAFETY: a live communicator, and a place to write to.
-            let asked = unsafe { (self.nccl.comm_get_async_error)(handle.0, &mut code) };
+            let asked = unsafe { (self.nccl.comm_get_async_error)(comm, &mut code) };
             code = if asked == SUCCESS { code } else { asked };
         }
         if !matches!(code, SUCCESS | IN_PROGRESS) {
             self.failure.found(self.rank, &said(self.nccl, self.rank, "a call that was queued", code));
         }
-        self.failure.check(self.rank).inspect_err(|_| self.abort(&mut handle))
+        self.failure.check(self.rank).inspect_err(|_| drop(self.abort(handle)))
     }
 
     fn calls(&self) -> MutexGuard<'_, (VecDeque<(u32, Call)>, u32)> {
@@ -268,10 +299,8 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // A drop cannot return an error; a context that has failed runs nothing.
         let _ = self.counts.synchronize();
-        let comm = std::mem::replace(&mut self.handle().0, null_mut());
-        if !comm.is_null() {
-            // SAFETY: a live communicator, which nobody uses any more; its calls have ended.
-            let _ = self.device.call(|| Ok(unsafe { (self.nccl.comm_destroy)(comm) }));
-        }
+        let Some(Handle(comm)) = self.handle().take() else { return };
+        // SAFETY: a live communicator, which nobody uses any more; its calls have ended.
+        let _ = self.device.call(|| Ok(unsafe { (self.nccl.comm_destroy)(comm) }));
     }
 }
