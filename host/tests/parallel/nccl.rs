@@ -4,7 +4,9 @@
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+use driver::fault::{Rule, Times};
 use half::{bf16, f16};
+use ironwarp::graph::Graph;
 use ironwarp::parallel::{Algorithm, Backend, Communicator, Group, GroupOptions, Reduction, UniqueId};
 use ironwarp::tensor::Element;
 use ironwarp::{Arch, Device, DeviceBuffer, E4M3, E5M2, Error, ParallelError, Result, Stream};
@@ -367,8 +369,8 @@ fn a_killed_process_ends_calls_through_nccl() -> Result<()> {
 fn a_rank_missing_in_a_graph_hangs_nobody() -> Result<()> {
     with_nccl!(2);
     let Some(devices) = ready(2)? else { return Ok(()) };
-    let limit = Duration::from_millis(500);
-    let group = Group::with_options(&devices, options(500))?;
+    let limit = Duration::from_millis(2000);
+    let group = Group::with_options(&devices, options(2000))?;
     let (tell, ended) = std::sync::mpsc::channel();
     // Not in a scope: a rank that hangs must not have the test hang.
     for rank in group.into_communicators() {
@@ -386,7 +388,7 @@ fn a_rank_missing_in_a_graph_hangs_nobody() -> Result<()> {
 fn replays(rank: Communicator, limit: Duration) -> Result<()> {
     let stream = rank.device().stream()?;
     let x = DeviceBuffer::from_slice(&stream, &[rank.rank() as i32 + 1; 5])?;
-    let mut graph = ironwarp::graph::Graph::capture(&stream, (rank, x), |stream, (rank, x)| {
+    let mut graph = Graph::capture(&stream, (rank, x), |stream, (rank, x)| {
         rank.all_reduce(stream, Reduction::Sum, &mut *x)
     })?;
     graph.replay(&stream)?;
@@ -416,4 +418,88 @@ fn replays(rank: Communicator, limit: Duration) -> Result<()> {
     drop(graph);
     at_once(begun);
     stream.synchronize()
+}
+
+/// The error of a group that has failed, or fails soon.
+fn failure(rank: &Communicator) -> ParallelError {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(15) {
+        if let Err(error) = rank.check() {
+            return parallel::<()>(Err(error));
+        }
+        std::thread::yield_now();
+    }
+    panic!("rank {} hears of no failure", rank.rank())
+}
+
+/// A rank that fails before it joins: the others hear of it at once, and its error is the group's.
+#[test]
+fn a_rank_that_cannot_join_is_the_cause() -> Result<()> {
+    with_nccl!(2);
+    let Some(devices) = ready(2)? else { return Ok(()) };
+    let rule =
+        Rule { function: "cuMemsetD8Async", nth: 1, code: driver::code::INVALID_VALUE, times: Times::Once };
+    let begun = Instant::now();
+    let result = {
+        let _fault = driver::fault::scoped(&[rule]).expect("a rule that fits");
+        Group::with_options(&devices, options(20_000))
+    };
+    let error = result.err().expect("a rank fails");
+    assert!(matches!(error, Error::Driver(_)), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    Ok(())
+}
+
+/// A part numbers its ranks anew: rank 0 of the part, which fails, is not rank 0 of the group.
+#[test]
+fn a_failure_in_a_part_is_not_another_ranks() -> Result<()> {
+    with_nccl!(2);
+    let Some(devices) = ready(2)? else { return Ok(()) };
+    let work = |mut rank: Communicator| {
+        let stream = rank.device().stream()?;
+        let part = rank.split(Some(0), -i64::from(rank.rank()))?;
+        let mut part = part.expect("a color");
+        assert_eq!(part.rank(), 1 - rank.rank());
+        if rank.rank() == 1 {
+            let error = parallel(sum(&mut part, &stream, 5));
+            assert!(matches!(error, ParallelError::TimedOut { rank: 0, .. }), "{error}");
+        } else {
+            let error = failure(&part);
+            assert!(matches!(error, ParallelError::Aborted { rank: 1, .. }), "{error}");
+        }
+        let error = failure(&rank);
+        assert!(matches!(error, ParallelError::Aborted { rank: own, .. } if own == rank.rank()), "{error}");
+        assert!(error.to_string().contains("rank 1, in a part of the group: rank 0, call 0"), "{error}");
+        Ok(())
+    };
+    let ranks = Group::with_options(&devices, options(2000))?.into_communicators();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(move || work(rank))).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
+    })
+}
+
+/// A rank that returns an error does not first wait for its own calls.
+#[test]
+fn a_rank_that_fails_tells_at_once() -> Result<()> {
+    with_nccl!(2);
+    let Some(devices) = ready(2)? else { return Ok(()) };
+    let group = Group::with_options(&devices, options(20_000))?;
+    let begun = Instant::now();
+    let result = group.run(|mut rank| {
+        if rank.rank() == 1 {
+            let stream = rank.device().stream()?;
+            let mut x = DeviceBuffer::from_slice(&stream, &[1])?;
+            // Rank 0 does not come to it.
+            rank.all_reduce(&stream, Reduction::Sum, &mut x)?;
+            return UniqueId::from_bytes(&[]).map(drop);
+        }
+        let error = failure(&rank);
+        assert!(error.to_string().contains("rank 1 returned an error"), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        Err(error.into())
+    });
+    let error = result.expect_err("rank 1 fails");
+    assert!(matches!(error, Error::Length { .. }), "{error}");
+    Ok(())
 }

@@ -13,3 +13,4 @@ mod watch;
 
 pub use id::UniqueId;
 pub(super) use member::{Member, Place};
+pub(super) use shared::Seat;

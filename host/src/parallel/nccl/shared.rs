@@ -28,8 +28,16 @@ const PATIENCE: Duration = Duration::from_millis(500);
 #[derive(Default)]
 pub struct Failure(Mutex<Option<First>>);
 
+/// A rank in its group, and in the group that was opened, of which the former may be a part: parts number
+/// their ranks anew.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Seat {
+    pub rank: u32,
+    pub whole: u32,
+}
+
 struct First {
-    rank: u32,
+    seat: Seat,
     /// `None`: the program told the text.
     error: Option<ParallelError>,
     text: String,
@@ -41,22 +49,27 @@ impl Failure {
     }
 
     /// Records a failure that a rank has found. The first one counts.
-    fn found(&self, rank: u32, error: &ParallelError) {
-        let text = error.to_string();
-        self.first().get_or_insert_with(|| First { rank, error: Some(error.clone()), text });
+    fn found(&self, seat: Seat, error: &ParallelError) {
+        let Seat { rank, whole } = seat;
+        let text = if rank == whole {
+            error.to_string()
+        } else {
+            format!("rank {whole}, in a part of the group: {error}")
+        };
+        self.first().get_or_insert_with(|| First { seat, error: Some(error.clone()), text });
     }
 
     /// Records a failure in the program's words.
-    pub fn tell(&self, rank: u32, text: String) {
-        self.first().get_or_insert(First { rank, error: None, text });
+    pub fn tell(&self, seat: Seat, text: String) {
+        self.first().get_or_insert(First { seat, error: None, text });
     }
 
     /// Whether the group is sound, as far as this process knows.
-    pub fn check(&self, rank: u32) -> Result<(), ParallelError> {
+    pub fn check(&self, seat: Seat) -> Result<(), ParallelError> {
         match &*self.first() {
             None => Ok(()),
-            Some(First { rank: finder, error: Some(error), .. }) if *finder == rank => Err(error.clone()),
-            Some(First { text, .. }) => Err(ParallelError::Aborted { rank, first: text.clone() }),
+            Some(First { seat: finder, error: Some(error), .. }) if *finder == seat => Err(error.clone()),
+            Some(First { text, .. }) => Err(ParallelError::Aborted { rank: seat.rank, first: text.clone() }),
         }
     }
 }
@@ -78,7 +91,7 @@ unsafe impl Send for Handle {}
 pub struct Shared {
     pub nccl: &'static Library,
     pub device: Device,
-    pub rank: u32,
+    pub seat: Seat,
     pub ranks: u32,
     pub limit: Duration,
     /// `None` when it was aborted: then there is a failure.
@@ -142,7 +155,7 @@ impl Shared {
     pub fn open(
         library: &'static Library,
         device: &Device,
-        (rank, ranks): (u32, u32),
+        (seat, ranks): (Seat, u32),
         limit: Duration,
         failure: Arc<Failure>,
         create: impl FnOnce(&mut Comm) -> Code,
@@ -157,21 +170,23 @@ impl Shared {
         let ended = settled(device, || settle(library, comm, told, limit, &failure))?;
         if let Err(code) = ended {
             let error = match code {
-                IN_PROGRESS => late(rank, 0, "join".to_owned(), limit),
-                code => said(library, rank, "join", code),
+                IN_PROGRESS => late(seat.rank, 0, "join".to_owned(), limit),
+                code => said(library, seat.rank, "join", code),
             };
-            failure.found(rank, &error);
+            failure.found(seat, &error);
             if !comm.is_null() {
                 abort(library, device, Handle(comm));
             }
             // NCCL may not have heard of it yet, and still write there.
             Box::leak(place);
+            // Another rank's failure may have come first.
+            failure.check(seat)?;
             return Err(error.into());
         }
         Ok(Shared {
             nccl: library,
             device: device.clone(),
-            rank,
+            seat,
             ranks,
             limit,
             handle: Mutex::new(Some(Handle(comm))),
@@ -193,27 +208,27 @@ impl Shared {
     /// [`ParallelError`], then the communicator is aborted; or the driver's error.
     pub fn with(&self, call: &dyn std::fmt::Display, act: impl FnOnce(Comm) -> Result<Code>) -> Result<()> {
         let handle = self.handle();
-        self.failure.check(self.rank)?;
+        self.failure.check(self.seat)?;
         let Some(Handle(comm)) = *handle else {
             let first = "its communicator has been aborted".to_owned();
-            return Err(ParallelError::Aborted { rank: self.rank, first }.into());
+            return Err(ParallelError::Aborted { rank: self.seat.rank, first }.into());
         };
         let told = act(comm)?;
         let ended = settled(&self.device, || settle(self.nccl, comm, told, self.limit, &self.failure))?;
         let Err(code) = ended else { return Ok(()) };
         let error = match code {
-            IN_PROGRESS => late(self.rank, self.next().wrapping_sub(1), call.to_string(), self.limit),
-            code => said(self.nccl, self.rank, &call.to_string(), code),
+            IN_PROGRESS => late(self.seat.rank, self.next().wrapping_sub(1), call.to_string(), self.limit),
+            code => said(self.nccl, self.seat.rank, &call.to_string(), code),
         };
         // Another rank's failure may have come first.
-        self.failure.found(self.rank, &error);
+        self.failure.found(self.seat, &error);
         if let Some(thread) = self.abort(handle) {
             let begun = Instant::now();
             while !thread.is_finished() && begun.elapsed() < PATIENCE {
                 sleep(NAP);
             }
         }
-        Ok(self.failure.check(self.rank)?)
+        Ok(self.failure.check(self.seat)?)
     }
 
     /// Stops all that the communicator has queued, after a failure. Nobody waits for the handle meanwhile.
@@ -225,7 +240,7 @@ impl Shared {
 
     /// Fails the group by an error that this rank has found.
     pub fn fail(&self, error: ParallelError) -> ParallelError {
-        self.failure.found(self.rank, &error);
+        self.failure.found(self.seat, &error);
         self.abort(self.handle());
         error
     }
@@ -243,9 +258,9 @@ impl Shared {
             code = if asked == SUCCESS { code } else { asked };
         }
         if !matches!(code, SUCCESS | IN_PROGRESS) {
-            self.failure.found(self.rank, &said(self.nccl, self.rank, "a call that was queued", code));
+            self.failure.found(self.seat, &said(self.nccl, self.seat.rank, "a call that was queued", code));
         }
-        self.failure.check(self.rank).inspect_err(|_| drop(self.abort(handle)))
+        self.failure.check(self.seat).inspect_err(|_| drop(self.abort(handle)))
     }
 
     fn calls(&self) -> MutexGuard<'_, (VecDeque<(u32, Call)>, u32)> {
@@ -287,7 +302,7 @@ impl Shared {
         let found =
             self.calls().0.iter().rev().find(|(number, _)| *number == sequence).map(|(_, call)| *call);
         let call = found.map_or_else(|| "a call in a graph".to_owned(), |call| call.to_string());
-        late(self.rank, sequence, call, self.limit)
+        late(self.seat.rank, sequence, call, self.limit)
     }
 }
 
