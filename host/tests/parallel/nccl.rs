@@ -503,3 +503,38 @@ fn a_rank_that_fails_tells_at_once() -> Result<()> {
     assert!(matches!(error, Error::Length { .. }), "{error}");
     Ok(())
 }
+
+/// A rank whose context has died, and whose group no other rank of this process shares: its communicator is
+/// aborted all the same, so the other one hears of it.
+#[test]
+fn a_dead_context_ends_calls_through_nccl() -> Result<()> {
+    with_nccl!(2);
+    let Some(devices) = ready(2)? else { return Ok(()) };
+    let id = UniqueId::new()?;
+    let join = |rank: u32| Communicator::join(&devices[rank as usize], rank, 2, &id, options(4000));
+    let ranks =
+        std::thread::scope(|scope| [0, 1].map(|rank| scope.spawn(move || join(rank))).map(|it| it.join()));
+    let [mut rank, dead] = ranks.map(|rank| rank.expect("no panic").expect("both come"));
+    let stream = rank.device().stream()?;
+    let rule = Rule {
+        function: "cuCtxSynchronize",
+        nth: 1,
+        code: driver::code::ILLEGAL_ADDRESS,
+        times: Times::Once,
+    };
+    let died = {
+        let _fault = driver::fault::scoped(&[rule]).expect("a rule that fits");
+        devices[1].synchronize()
+    };
+    assert!(matches!(died, Err(Error::Sticky { .. })), "{died:?}");
+    let begun = Instant::now();
+    let error = failure(&dead);
+    assert!(error.to_string().contains("rank 1: "), "{error}");
+    drop(dead);
+    let error = parallel(sum(&mut rank, &stream, 3));
+    // NCCL itself may hear nothing from a rank of the same machine.
+    let heard = matches!(error, ParallelError::Nccl { .. });
+    assert!(heard || !devices[0].is_software(), "{error}");
+    assert!(begun.elapsed() < Duration::from_millis(4000) + SLACK, "{:?}", begun.elapsed());
+    Ok(())
+}

@@ -245,7 +245,7 @@ impl Shared {
         error
     }
 
-    /// Looks for failures: of NCCL, or of other ranks of this process.
+    /// Looks for failures: of NCCL, of the rank's device, or of other ranks of this process.
     ///
     /// # Errors
     /// [`ParallelError`]; then the communicator is aborted.
@@ -259,6 +259,9 @@ impl Shared {
         }
         if !matches!(code, SUCCESS | IN_PROGRESS) {
             self.failure.found(self.seat, &said(self.nccl, self.seat.rank, "a call that was queued", code));
+        }
+        if let Err(error) = self.device.alive() {
+            self.failure.tell(self.seat, format!("rank {}: {error}", self.seat.whole));
         }
         self.failure.check(self.seat).inspect_err(|_| drop(self.abort(handle)))
     }
@@ -314,8 +317,10 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // A drop cannot return an error; a context that has failed runs nothing.
         let _ = self.counts.synchronize();
+        // The calls of a failed group may never end: then it aborts the communicator.
+        let _ = self.look();
         let Some(Handle(comm)) = self.handle().take() else { return };
         // SAFETY: a live communicator, which nobody uses any more; its calls have ended.
-        let _ = self.device.call(|| Ok(unsafe { (self.nccl.comm_destroy)(comm) }));
+        let _ = self.device.clean_up(|| Ok(unsafe { (self.nccl.comm_destroy)(comm) }));
     }
 }
