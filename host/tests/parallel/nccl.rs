@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use ironwarp::graph::Graph;
 use ironwarp::parallel::{Algorithm, Backend, Communicator, Group, GroupOptions, Reduction, UniqueId};
 use ironwarp::tensor::Element;
-use ironwarp::{Arch, Device, DeviceBuffer, E4M3, E5M2, Error, ParallelError, Result, Stream};
+use ironwarp::{Arch, DType, Device, DeviceBuffer, E4M3, E5M2, Error, ParallelError, Result, Stream, Tensor};
 use ironwarp_rendezvous::{Client, Options, World};
 
 use crate::{devices, graphs, sequences};
@@ -501,6 +501,32 @@ fn a_rank_that_fails_tells_at_once() -> Result<()> {
     });
     let error = result.expect_err("rank 1 fails");
     assert!(matches!(error, Error::Length { .. }), "{error}");
+    Ok(())
+}
+
+/// Sums with what follows them go to the stream that they are given: into a graph, say, and not to the
+/// current one.
+#[test]
+fn scaled_sums_through_nccl_are_captured() -> Result<()> {
+    with_nccl!(2);
+    let Some(devices) = ready(2)? else { return Ok(()) };
+    Group::with_options(&devices, options(20_000))?.run(|rank| {
+        let (stream, other) = (rank.device().stream()?, rank.device().stream()?);
+        let x = Tensor::from_slice(&stream, &[2], &[2.0f32, 4.0])?;
+        let into = Tensor::zeros(&stream, &[2], DType::F32)?;
+        let mut graph = Graph::capture(&stream, (rank, x, into), |stream, (rank, x, into)| {
+            other.scope(|_| rank.all_reduce_scaled(stream, x, 0.5, into.view_mut()?))
+        })?;
+        for x in [[2.0f32, 4.0], [1.0, 3.0]] {
+            graph.inputs_mut().1.view_mut()?.copy_from_slice(&stream, &x)?;
+            graph.replay(&stream)?;
+            graph.inputs_mut().0.synchronize(&stream)?;
+            let squares = graph.outputs().to_vec::<f32>(&stream)?;
+            assert_eq!(graph.inputs().2.to_vec::<f32>(&stream)?, x);
+            assert_eq!(squares, [x[0] * x[0] + x[1] * x[1]]);
+        }
+        Ok(())
+    })?;
     Ok(())
 }
 
