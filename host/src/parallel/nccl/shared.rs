@@ -111,7 +111,7 @@ pub fn said(library: &Library, rank: u32, call: &str, code: Code) -> ParallelErr
     ParallelError::Nccl { rank, call: call.to_owned(), code, words, last }
 }
 
-/// Waits until a communicator has done what it was told, for `limit` at most; aborts it otherwise.
+/// Waits until a communicator has done what it was told, for `limit` at most.
 ///
 /// # Errors
 /// NCCL's code, or [`IN_PROGRESS`] when the time is up or the group has failed.
