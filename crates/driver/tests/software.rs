@@ -4,7 +4,14 @@ mod common;
 
 use common::*;
 use cust_raw::*;
-use std::{ffi::c_void, ptr::null_mut, sync::Once};
+use std::{
+    ffi::c_void,
+    ptr::null_mut,
+    sync::{
+        Once,
+        atomic::{AtomicU32, Ordering},
+    },
+};
 
 /// Two devices of the software driver, whatever GPU the machine has.
 fn soft() -> Result<Gpu, Failure> {
@@ -366,4 +373,58 @@ fn a_fault_of_one_context_leaves_another_alone() -> Check {
     ok!(cuCtxSetCurrent(gpu.context));
     ok!(cuCtxSynchronize());
     Ok(())
+}
+
+/// A destructor of a user object: it counts its calls.
+///
+/// # Safety
+/// `count` is that of a static.
+unsafe extern "C" fn count_end(count: *mut c_void) {
+    // SAFETY: the caller's promise.
+    unsafe { &*count.cast::<AtomicU32>() }.fetch_add(1, Ordering::SeqCst);
+}
+
+/// A graph with a user object, which `ended` counts at its end.
+fn graph_with_object(ended: &'static AtomicU32) -> Result<CUgraph, Failure> {
+    let (mut graph, mut object, mut node) = (null_mut(), null_mut(), null_mut());
+    ok!(cuGraphCreate(&mut graph, 0));
+    ok!(cuGraphAddEmptyNode(&mut node, graph, std::ptr::null(), 0));
+    ok!(cuUserObjectCreate(&mut object, (&raw const *ended).cast_mut().cast(), Some(count_end), 2, 1));
+    ok!(cuGraphRetainUserObject(graph, object, 3, 0));
+    ok!(cuGraphReleaseUserObject(graph, object, 2));
+    ok!(cuUserObjectRetain(object, 1));
+    ok!(cuUserObjectRelease(object, 3));
+    Ok(graph)
+}
+
+#[test]
+fn graphs_hand_on_their_user_objects() -> Check {
+    static ENDED: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
+    let ended = || [&ENDED[0], &ENDED[1]].map(|ended| ended.load(Ordering::SeqCst));
+    let gpu = soft()?;
+    let stream = gpu.stream()?;
+    let first = graph_with_object(&ENDED[0])?;
+    // By a child to an executable, by that to a capture, and so to another executable.
+    let (mut parent, mut node, mut exec) = (null_mut(), null_mut(), null_mut());
+    ok!(cuGraphCreate(&mut parent, 0));
+    ok!(cuGraphAddChildGraphNode(&mut node, parent, std::ptr::null(), 0, first));
+    ok!(cuGraphDestroy(first));
+    ok!(cuGraphInstantiateWithFlags(&mut exec, parent, 0));
+    ok!(cuGraphDestroy(parent));
+    let (mut captured, mut last) = (null_mut(), null_mut());
+    ok!(cuStreamBeginCapture_v2(stream.0, CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_RELAXED));
+    ok!(cuGraphLaunch(exec, stream.0));
+    ok!(cuStreamEndCapture(stream.0, &mut captured));
+    ok!(cuGraphExecDestroy(exec));
+    ok!(cuGraphInstantiateWithFlags(&mut last, captured, 0));
+    ok!(cuGraphDestroy(captured));
+    equal("one executable has it", ended(), [0, 0])?;
+    // An update is the end of what the executable had.
+    let second = graph_with_object(&ENDED[1])?;
+    let (mut error, mut result) = (null_mut(), CUgraphExecUpdateResult_enum::CU_GRAPH_EXEC_UPDATE_ERROR);
+    ok!(cuGraphExecUpdate(last, second, &mut error, &mut result));
+    ok!(cuGraphDestroy(second));
+    equal("after an update", ended(), [1, 0])?;
+    ok!(cuGraphExecDestroy(last));
+    equal("at the end", ended(), [1, 1])
 }

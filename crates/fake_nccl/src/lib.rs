@@ -4,8 +4,10 @@
 //! A rank has a connection to the hub (`hub`). A call is a host function in its stream, which sends what
 //! the rank gives, waits for the answer, and writes it to the buffer. So calls are done in the order of the
 //! stream, and in graphs, and wait for ranks that do not come until somebody aborts the communicator. The
-//! driver's function that queues host functions is handed over by [`fake_nccl_use`], since a library cannot
-//! see that of the program.
+//! driver's functions are handed over by [`fake_nccl_use`], since a library cannot see those of the program.
+//!
+//! As with NCCL, a communicator ends, and an abort returns, when no graph has its calls any more: a user
+//! object of each graph tells when that is.
 //!
 //! The functions check what NCCL checks: the config's head, arguments, and that a communicator is used by one
 //! thread at a time.
@@ -14,7 +16,8 @@ mod combine;
 mod hub;
 mod rank;
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
@@ -23,6 +26,7 @@ use rank::{Call, Rank, RankPtr};
 /// `ncclResult_t`.
 type Code = c_int;
 pub(crate) const SUCCESS: Code = 0;
+const CUDA_ERROR: Code = 1;
 pub(crate) const SYSTEM_ERROR: Code = 2;
 const INVALID_ARGUMENT: Code = 4;
 const INVALID_USAGE: Code = 5;
@@ -33,11 +37,37 @@ const IN_PROGRESS: Code = 7;
 const VERSION_VARIABLE: &str = "FAKE_NCCL_VERSION";
 const VERSION: c_int = 22_809;
 
-/// `cuLaunchHostFunc`.
-type LaunchHostFunc =
-    unsafe extern "C" fn(*mut c_void, unsafe extern "C" fn(*mut c_void), *mut c_void) -> c_int;
+type Callback = unsafe extern "C" fn(*mut c_void);
 
-static LAUNCH: OnceLock<LaunchHostFunc> = OnceLock::new();
+/// Functions of the driver.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Driver {
+    /// `cuLaunchHostFunc`.
+    pub launch: unsafe extern "C" fn(*mut c_void, Callback, *mut c_void) -> c_int,
+    /// `cuStreamGetCaptureInfo_v2`.
+    pub capture_info: unsafe extern "C" fn(
+        *mut c_void,
+        *mut c_int,
+        *mut u64,
+        *mut *mut c_void,
+        *mut *const *mut c_void,
+        *mut usize,
+    ) -> c_int,
+    /// `cuUserObjectCreate`.
+    pub create_object: unsafe extern "C" fn(*mut *mut c_void, *mut c_void, Callback, c_uint, c_uint) -> c_int,
+    /// `cuGraphRetainUserObject`.
+    pub retain_object: unsafe extern "C" fn(*mut c_void, *mut c_void, c_uint, c_uint) -> c_int,
+}
+
+static DRIVER: OnceLock<Driver> = OnceLock::new();
+
+/// `CU_STREAM_CAPTURE_STATUS_ACTIVE`.
+const CAPTURING: c_int = 1;
+/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`.
+const NO_DESTRUCTOR_SYNC: c_uint = 1;
+/// `CU_GRAPH_USER_OBJECT_MOVE`.
+const MOVE: c_uint = 1;
 
 /// `ncclUniqueId`.
 #[derive(Clone, Copy)]
@@ -53,11 +83,11 @@ pub struct Config {
     blocking: c_int,
 }
 
-/// Hands over the driver's `cuLaunchHostFunc`. To be called before any collective.
+/// Hands over the driver's functions. To be called before any collective.
 #[unsafe(no_mangle)]
-pub extern "C" fn fake_nccl_use(launch: LaunchHostFunc) {
+pub extern "C" fn fake_nccl_use(driver: Driver) {
     // Every caller hands over the same.
-    let _ = LAUNCH.set(launch);
+    let _ = DRIVER.set(driver);
 }
 
 /// # Safety
@@ -153,14 +183,40 @@ pub unsafe extern "C" fn ncclCommGetAsyncError(comm: RankPtr, code: *mut Code) -
 /// # Safety
 /// `comm` is a live communicator; the buffers live until the call is done; the stream is one of the driver.
 unsafe fn queue(comm: RankPtr, call: Call, stream: *mut c_void) -> Code {
-    let Some(launch) = LAUNCH.get() else { return INVALID_USAGE };
+    let Some(driver) = DRIVER.get() else { return INVALID_USAGE };
     // SAFETY: the caller's promise.
     let job = unsafe { (*comm).keep(call) };
     // SAFETY: the job lives as long as the communicator, which the caller destroys when its calls are done.
-    match unsafe { launch(stream, rank::run, job) } {
-        0 => SUCCESS,
-        _ => 1,
+    match unsafe { (driver.launch)(stream, rank::run, job) } {
+        // SAFETY: the caller's promise.
+        0 => unsafe { note_capture(driver, comm, stream) },
+        _ => CUDA_ERROR,
     }
+}
+
+/// Notes a graph that captures a call of the stream, until it and its executables are gone.
+///
+/// # Safety
+/// As for `queue`.
+unsafe fn note_capture(driver: &Driver, comm: RankPtr, stream: *mut c_void) -> Code {
+    let (mut status, mut id, mut graph, mut nodes, mut count) = (0, 0, null_mut(), std::ptr::null(), 0);
+    // SAFETY: a live stream, and places to write to.
+    let asked =
+        unsafe { (driver.capture_info)(stream, &mut status, &mut id, &mut graph, &mut nodes, &mut count) };
+    if asked != 0 || status != CAPTURING {
+        return if asked == 0 { SUCCESS } else { CUDA_ERROR };
+    }
+    let mut object = null_mut();
+    // SAFETY: the communicator lives. The object has a count of its own, which its destructor takes back.
+    // The graph is the one that the stream is captured into, and gets the only reference.
+    let told = unsafe {
+        let graphs = (*comm).graphs.enter();
+        match (driver.create_object)(&mut object, graphs, rank::leave_graph, 1, NO_DESTRUCTOR_SYNC) {
+            0 => (driver.retain_object)(graph, object, 1, MOVE),
+            code => code,
+        }
+    };
+    if told == 0 { SUCCESS } else { CUDA_ERROR }
 }
 
 const NO_OPERATOR: c_int = -1;

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use crate::hub::{self, BYE, Head, JOIN};
@@ -16,8 +16,45 @@ pub type RankPtr = *mut Rank;
 pub struct Rank {
     pub ranks: u32,
     line: Arc<Line>,
+    pub graphs: Arc<Graphs>,
     /// Calls that streams and graphs have the addresses of.
     jobs: Mutex<Vec<Arc<Job>>>,
+}
+
+/// The number of graphs' holds on a communicator.
+#[derive(Default)]
+pub struct Graphs {
+    count: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Graphs {
+    fn count(&self) -> MutexGuard<'_, usize> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more. For [`leave_graph`].
+    pub fn enter(self: &Arc<Self>) -> *mut c_void {
+        *self.count() += 1;
+        Arc::into_raw(self.clone()).cast_mut().cast()
+    }
+
+    /// Waits until there is none.
+    fn wait(&self) {
+        let count = self.changed.wait_while(self.count(), |count| *count > 0);
+        drop(count.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// A graph has gone: the destructor of a user object.
+///
+/// # Safety
+/// `graphs` comes from [`Graphs::enter`], once.
+pub unsafe extern "C" fn leave_graph(graphs: *mut c_void) {
+    // SAFETY: the caller's promise.
+    let graphs = unsafe { Arc::from_raw(graphs.cast::<Graphs>()) };
+    *graphs.count() -= 1;
+    graphs.changed.notify_all();
 }
 
 /// The connection. `None` before the rank has joined.
@@ -87,7 +124,7 @@ impl Rank {
                 Err(_) => joining.state.store(SYSTEM_ERROR, Ordering::Release),
             }
         });
-        Rank { ranks, line, jobs: Mutex::default() }
+        Rank { ranks, line, graphs: Arc::default(), jobs: Mutex::default() }
     }
 
     /// `ncclSuccess`, `ncclInProgress`, or what went wrong.
@@ -103,8 +140,9 @@ impl Rank {
         address.cast_mut().cast()
     }
 
-    /// The end of a rank whose calls are done.
+    /// The end of a rank whose calls are done. Waits for graphs that have some.
     pub fn leave(self) {
+        self.graphs.wait();
         let connection = self.line.connection.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(connection) = &*connection {
             // The hub may have gone.
@@ -112,12 +150,15 @@ impl Rank {
         }
     }
 
-    /// Ends all that waits. Calls that are still queued find no connection.
+    /// Ends all that waits. Calls that are still queued find no connection. Then waits for graphs, as NCCL
+    /// does.
     pub fn abort(self) {
         let connection = self.line.to_abort.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(connection) = &*connection {
             let _ = connection.shutdown(Shutdown::Both);
         }
+        drop(connection);
+        self.graphs.wait();
         // Streams and graphs may still have their addresses.
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).drain(..).for_each(std::mem::forget);
     }

@@ -68,21 +68,19 @@ impl Communicator {
         options: GroupOptions,
     ) -> Result<Self> {
         check::is_rank("Communicator::join", "the rank", rank, ranks)?;
-        let place = nccl::Place { rank, ranks, failure: Arc::default() };
+        let place = nccl::Place { seat: nccl::Seat { rank, whole: rank }, ranks, failure: Arc::default() };
         Ok(Communicator(Member::Nccl(nccl::Member::join(device, place, id, options)?)))
     }
 
-    /// Tells a failure to the other ranks of this process, also when the communicator has gone.
+    /// Tells a failure to the other ranks of this process, also when the communicator has gone. Until this
+    /// has gone too, the rank does not wait for calls that are under way.
     pub(super) fn teller(&self) -> Box<dyn Fn(String) + Send> {
         match &self.0 {
             Member::Peer(member) => {
                 let shared = member.shared.clone();
                 Box::new(move |reason| shared.fail(reason))
             }
-            Member::Nccl(member) => {
-                let (failure, rank) = (member.failure(), member.rank());
-                Box::new(move |reason| failure.tell(rank, reason))
-            }
+            Member::Nccl(member) => member.teller(),
         }
     }
 

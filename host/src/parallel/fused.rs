@@ -96,9 +96,12 @@ impl Communicator {
         let mut sum =
             if x.dtype() == DType::F32 { copy(stream, x)? } else { convert(stream, x, DType::F32)? };
         self.all_reduce(stream, Reduction::Sum, sum.view_mut()?)?;
-        let sum = sum.mul(scale)?;
-        copy_into(stream, &sum.view_as(into.shape())?, into.view_mut())?;
-        sum.mul(&sum)?.sum_all()?.view_as(&[1])
+        // Methods of tensors queue on the current stream.
+        stream.scope(|_| {
+            let sum = sum.mul(scale)?;
+            copy_into(stream, &sum.view_as(into.shape())?, into.view_mut())?;
+            sum.mul(&sum)?.sum_all()?.view_as(&[1])
+        })
     }
 }
 

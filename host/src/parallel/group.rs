@@ -19,8 +19,8 @@ pub enum Backend {
     /// NVIDIA's library: any number of devices, processes and machines. It adds up in an order of its own,
     /// rounds sums of small floats at each rank, may lose a NaN in [`Max`](super::Reduction::Max), and
     /// compares no calls: ranks that make different ones get a [`TimedOut`](crate::ParallelError::TimedOut),
-    /// or wrong numbers. A group and its parts fail together. NCCL ends a communicator once the graphs that
-    /// captured its calls are gone: drop them when a rank is missing, or calls about the failure wait too.
+    /// or wrong numbers. A group and its parts fail together. NCCL frees the memory of a failed
+    /// communicator once the graphs that captured its calls are gone; nothing else waits for them.
     Nccl,
 }
 
@@ -108,6 +108,7 @@ impl Group {
                 Ok(Err(error)) => tell(format!("rank {rank} returned an error: {error}")),
                 Ok(Ok(_)) => {}
             }
+            // Here `tell` goes, and the rank waits for its calls: the others know already.
             outcome
         };
         let outcomes: Vec<_> = std::thread::scope(|scope| {
@@ -116,24 +117,26 @@ impl Group {
             // `run` catches panics.
             threads.into_iter().map(|thread| thread.join().and_then(|outcome| outcome)).collect()
         });
-        let mut results = Vec::new();
-        let mut first: Option<Error> = None;
-        let is_second_hand = |error: &Error| matches!(error, Error::Parallel(error) if matches!(**error, ParallelError::Aborted { .. }));
-        let mut panicked = None;
-        for outcome in outcomes {
-            match outcome {
-                Err(panic) => panicked = panicked.or(Some(panic)),
-                Ok(Err(error)) if first.as_ref().is_none_or(is_second_hand) => first = Some(error),
-                Ok(Err(_)) => {}
-                Ok(Ok(result)) => results.push(result),
-            }
-        }
-        match (panicked, first) {
-            (Some(panic), _) => resume_unwind(panic),
-            (None, Some(error)) => Err(error),
-            (None, None) => Ok(results),
+        let results: std::thread::Result<Vec<_>> = outcomes.into_iter().collect();
+        all_of(results.unwrap_or_else(|panic| resume_unwind(panic)))
+    }
+}
+
+/// The results of all ranks.
+///
+/// # Errors
+/// The error of a rank: the first that is not merely about another rank's failure.
+pub(super) fn all_of<R>(results: Vec<Result<R>>) -> Result<Vec<R>> {
+    let is_second_hand = |error: &Error| matches!(error, Error::Parallel(error) if matches!(**error, ParallelError::Aborted { .. }));
+    let (mut all, mut first) = (Vec::with_capacity(results.len()), None::<Error>);
+    for result in results {
+        match result {
+            Ok(result) => all.push(result),
+            Err(error) if first.as_ref().is_none_or(is_second_hand) => first = Some(error),
+            Err(_) => {}
         }
     }
+    first.map_or(Ok(all), Err)
 }
 
 /// Whether there are devices, each once.

@@ -8,6 +8,7 @@ use super::{
     queue::Command,
     state::{Driver, Outcome},
     take,
+    user_object::References,
 };
 use crate::code;
 use core::ffi::c_uint;
@@ -97,6 +98,15 @@ impl Driver {
         let (graph, frontier) = (c.graph, c.frontier(stream));
         let node = self.add_node(graph, command, frontier)?;
         self.captures.get_mut(capture)?.frontiers.insert(stream, vec![node]);
+        Ok(())
+    }
+
+    /// Has the graph of a capture refer to user objects.
+    pub(super) fn keep_in_capture(&mut self, capture: Handle, objects: &References) -> Outcome {
+        let graph = self.captures.get(capture)?.graph;
+        self.retain_objects(objects)?;
+        let held = &mut self.graphs.get_mut(graph)?.objects;
+        objects.iter().for_each(|(&object, &count)| *held.entry(object).or_default() += count);
         Ok(())
     }
 

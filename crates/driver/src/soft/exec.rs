@@ -11,6 +11,7 @@ use super::{
     queue::{Command, Work},
     state::{Driver, Outcome},
     take,
+    user_object::References,
 };
 use crate::code;
 use core::ffi::c_char;
@@ -37,6 +38,7 @@ pub(super) struct Exec {
     order: Vec<usize>,
     /// Pooled memory of the graph. It is freed with the graph or its last executable.
     pub memory: Vec<usize>,
+    objects: References,
 }
 
 impl Exec {
@@ -91,7 +93,23 @@ impl Driver {
         self.take_apart(graph, &[], &mut items)?;
         let order = order_of(&items)?;
         let memory = self.graphs.get(graph)?.memory.clone();
-        Ok(self.execs.insert(Exec { items, order, memory }))
+        let objects = self.objects_of(graph)?;
+        self.retain_objects(&objects)?;
+        Ok(self.execs.insert(Exec { items, order, memory, objects }))
+    }
+
+    /// The user objects of a graph and the graphs in it.
+    fn objects_of(&self, graph: Handle) -> Outcome<References> {
+        let graph = self.graphs.get(graph)?;
+        let mut objects = graph.objects.clone();
+        for node in graph.nodes.values() {
+            if let Command::Child(child) = node.command {
+                for (object, count) in self.objects_of(child)? {
+                    *objects.entry(object).or_default() += count;
+                }
+            }
+        }
+        Ok(objects)
     }
 
     /// Frees those addresses that no graph and no executable refers to.
@@ -125,6 +143,7 @@ impl Driver {
         self.enter()?;
         let mut new = Vec::new();
         self.take_apart(graph, &[], &mut new)?;
+        let objects = self.objects_of(graph)?;
         let exec = self.execs.get_mut(exec).map_err(|_| code::INVALID_VALUE)?;
         let same_edges = exec.items.iter().zip(&new).all(|(old, new)| old.after == new.after);
         if exec.items.len() != new.len() || !same_edges {
@@ -137,15 +156,20 @@ impl Driver {
         for (old, new) in exec.items.iter_mut().zip(new) {
             old.command = new.command;
         }
+        let before = std::mem::replace(&mut exec.objects, objects.clone());
+        self.retain_objects(&objects)?;
+        self.release_objects(&before)?;
         Ok(update::SUCCESS)
     }
 
     fn launch_graph(&mut self, exec: Handle, stream: usize) -> Outcome {
         let context = self.enter()?;
         let stream = self.stream(stream, context)?;
-        let commands = self.execs.get(exec).map_err(|_| code::INVALID_VALUE)?.commands();
+        let exec = self.execs.get(exec).map_err(|_| code::INVALID_VALUE)?;
+        let (commands, objects) = (exec.commands(), exec.objects.clone());
         match self.capturing(stream)? {
             Some(capture) => {
+                self.keep_in_capture(capture, &objects)?;
                 commands.iter().try_for_each(|command| self.capture_command(capture, stream, command.clone()))
             }
             None => self.push(stream, Work::Batch(commands)).map(|_| ()),
@@ -194,7 +218,7 @@ api! {
     fn cuGraphExecDestroy(driver, exec: Handle) {
         let gone = driver.execs.remove(exec).map_err(|_| code::INVALID_VALUE)?;
         driver.release_graph_memory(&gone.memory);
-        Ok(())
+        driver.release_objects(&gone.objects)
     }
 
     fn cuGraphExecUpdate(driver, exec: Handle, graph: Handle, error_node: *mut Handle, out: *mut u32) {

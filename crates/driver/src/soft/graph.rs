@@ -10,6 +10,7 @@ use super::{
     queue::{Command, UserData},
     state::{Driver, Outcome},
     take,
+    user_object::References,
 };
 use crate::code;
 use core::ffi::{c_char, c_uint};
@@ -32,13 +33,19 @@ pub(super) struct Graph {
     pub nodes: BTreeMap<Handle, Node>,
     /// Pooled memory that was allocated while the graph was captured.
     pub memory: Vec<usize>,
+    pub objects: References,
     /// For a clone: maps each of its nodes to the original's node.
     cloned_from: BTreeMap<Handle, Handle>,
 }
 
 impl Graph {
     pub(super) fn new() -> Graph {
-        Graph { nodes: BTreeMap::new(), memory: Vec::new(), cloned_from: BTreeMap::new() }
+        Graph {
+            nodes: BTreeMap::new(),
+            memory: Vec::new(),
+            objects: References::new(),
+            cloned_from: BTreeMap::new(),
+        }
     }
 
     /// `nodes` and all their transitive dependencies.
@@ -143,7 +150,7 @@ impl Driver {
             }
         }
         self.release_graph_memory(&gone.memory);
-        Ok(())
+        self.release_objects(&gone.objects)
     }
 
     /// A copy of a graph with its own nodes. Pooled memory stays with the original.
@@ -163,6 +170,8 @@ impl Driver {
             let after = node.after.iter().map(|old| new_of[old]).collect();
             self.node_mut(new_of[old])?.after = after;
         }
+        self.retain_objects(&original.objects)?;
+        self.graphs.get_mut(copy)?.objects = original.objects;
         self.graphs.get_mut(copy)?.cloned_from = new_of.into_iter().map(|(old, new)| (new, old)).collect();
         Ok(copy)
     }

@@ -37,6 +37,7 @@ mod state;
 mod stream;
 mod tally;
 mod tensor_map;
+mod user_object;
 
 use crate::{
     code,
@@ -98,6 +99,7 @@ const CHAPTERS: &[&[(Function, Address)]] = &[
     pool::FUNCTIONS,
     peer::FUNCTIONS,
     tensor_map::FUNCTIONS,
+    user_object::FUNCTIONS,
 ];
 
 /// Reads the configuration and sets up the devices.
@@ -136,7 +138,13 @@ fn call(body: impl FnOnce(&mut Driver) -> Outcome) -> u32 {
     }
     // A panic here is a defect of this driver, and the panic hook has printed it. It must not unwind into the
     // caller's frames.
-    match catch_unwind(AssertUnwindSafe(|| body(&mut Driver::lock()))) {
+    let locked = || {
+        let mut driver = Driver::lock();
+        let outcome = body(&mut driver);
+        driver.destroy_ended_objects();
+        outcome
+    };
+    match catch_unwind(AssertUnwindSafe(locked)) {
         Ok(Ok(())) => code::SUCCESS,
         Ok(Err(code)) => code,
         Err(_) => code::UNKNOWN,

@@ -14,6 +14,7 @@ use super::{
     pool::Pool,
     queue::{self, Pending},
     stream::Stream,
+    user_object::UserObject,
 };
 use crate::{env, load::InitError};
 use std::{
@@ -47,6 +48,9 @@ pub(super) struct State {
     pub captures: Handles<Capture>,
     pub pools: Handles<Pool>,
     pub linkers: Handles<Linker>,
+    pub user_objects: Handles<UserObject>,
+    /// Those whose destructors are to be called.
+    pub ended_objects: Vec<UserObject>,
     /// The graph that each node belongs to.
     pub nodes: BTreeMap<Handle, Handle>,
     pub memory: Memory,
@@ -138,6 +142,8 @@ pub(super) fn start() -> Result<(), InitError> {
         captures: Handles::new(),
         pools,
         linkers: Handles::new(),
+        user_objects: Handles::new(),
+        ended_objects: Vec::new(),
         nodes: BTreeMap::new(),
         memory: Memory::new(),
         pending: Pending::new(),

@@ -442,3 +442,42 @@ fn memory_can_be_allocated_and_freed_within_a_graph() -> Check {
     }
     Ok(())
 }
+
+/// A destructor of a user object: it notes that it was called. CUDA calls it on a thread of its own.
+///
+/// # Safety
+/// `flag` is that of a static.
+unsafe extern "C" fn note_end(flag: *mut c_void) {
+    // SAFETY: the caller's promise.
+    unsafe { &*flag.cast::<AtomicU32>() }.fetch_add(1, Ordering::SeqCst);
+}
+
+#[test]
+fn user_objects_live_as_long_as_graphs_and_executables() -> Check {
+    static ENDED: AtomicU32 = AtomicU32::new(0);
+    let gpu = Gpu::new()?;
+    let stream = gpu.stream()?;
+    let no_sync = CUuserObject_flags::CU_USER_OBJECT_NO_DESTRUCTOR_SYNC as u32;
+    let moved = CUuserObjectRetain_flags::CU_GRAPH_USER_OBJECT_MOVE as u32;
+    let mut object = null_mut();
+    let flag = (&raw const ENDED).cast_mut().cast();
+    // SAFETY: a place to write to, and a static; CUDA demands the flag.
+    let code = unsafe { cuUserObjectCreate(&mut object, flag, Some(note_end), 1, 0) };
+    equal("without the flag", code, cudaError_enum::CUDA_ERROR_INVALID_VALUE)?;
+    ok!(cuUserObjectCreate(&mut object, flag, Some(note_end), 1, no_sync));
+    let graph = Graph::new()?;
+    ok!(cuGraphRetainUserObject(graph.0, object, 1, moved));
+    let mut copy = null_mut();
+    ok!(cuGraphClone(&mut copy, graph.0));
+    drop(graph);
+    let exec = Graph(copy).instantiate()?;
+    ok!(cuGraphLaunch(exec.0, stream.0));
+    ok!(cuStreamSynchronize(stream.0));
+    equal("while the executable lives", ENDED.load(Ordering::SeqCst), 0)?;
+    drop(exec);
+    let begun = std::time::Instant::now();
+    while ENDED.load(Ordering::SeqCst) == 0 && begun.elapsed().as_secs() < 5 {
+        std::thread::yield_now();
+    }
+    equal("after it", ENDED.load(Ordering::SeqCst), 1)
+}

@@ -8,14 +8,14 @@ use driver::nccl::{Config, library};
 
 use super::id::UniqueId;
 use super::issue::{Addresses, issue};
-use super::shared::{Failure, Shared};
+use super::shared::{Failure, Seat, Shared};
 use super::watch::Watch;
 use crate::device::Device;
 use crate::error::{Error, ParallelError, Result};
 use crate::launch::{LaunchConfig, launch};
 use crate::memory::DeviceBuffer;
 use crate::parallel::call::{Call, Kind};
-use crate::parallel::group::GroupOptions;
+use crate::parallel::group::{GroupOptions, all_of};
 use crate::parallel::operand::{Input, Operand, Output, local};
 use crate::parallel::peer::{Algorithm, Plan};
 use crate::stream::Stream;
@@ -25,30 +25,37 @@ use crate::tensor::DType;
 pub struct Member {
     shared: Arc<Shared>,
     /// Goes when no call is under way any more, before NCCL's communicator.
-    watch: Option<Watch>,
+    watch: Arc<Watch>,
 }
 
 /// A rank among others, some of them of this process.
 pub struct Place {
-    pub rank: u32,
+    pub seat: Seat,
     pub ranks: u32,
     pub failure: Arc<Failure>,
 }
 
 impl Member {
-    /// Joins a group. Waits for all ranks.
+    /// Joins a group. Waits for all ranks; those of this process hear at once when this one fails.
     #[track_caller]
     pub fn join(device: &Device, place: Place, id: &UniqueId, options: GroupOptions) -> Result<Self> {
+        let (seat, failure) = (place.seat, place.failure.clone());
+        let tell = |error: &Error| failure.tell(seat, format!("rank {} could not join: {error}", seat.whole));
+        Self::joined(device, place, id, options).inspect_err(tell)
+    }
+
+    #[track_caller]
+    fn joined(device: &Device, place: Place, id: &UniqueId, options: GroupOptions) -> Result<Self> {
         let library = library().map_err(ParallelError::NoNccl)?;
-        let Place { rank, ranks, failure } = place;
+        let Place { seat, ranks, failure } = place;
         let (id, mut config) = (id.0, Config::NON_BLOCKING);
-        let numbers = (number("the number of ranks", ranks)?, number("the rank", rank)?);
-        let shared = Shared::open(library, device, (rank, ranks), options.timeout, failure, |comm| {
+        let numbers = (number("the number of ranks", ranks)?, number("the rank", seat.rank)?);
+        let shared = Shared::open(library, device, (seat, ranks), options.timeout, failure, |comm| {
             // SAFETY: a place that lives until the communicator is made; the config is copied.
             unsafe { (library.comm_init_rank_config)(comm, numbers.0, id, numbers.1, &mut config) }
         })?;
         let shared = Arc::new(shared);
-        let watch = Some(Watch::start(&shared)?);
+        let watch = Arc::new(Watch::start(&shared)?);
         Ok(Member { shared, watch })
     }
 
@@ -58,7 +65,8 @@ impl Member {
         let (id, failure) = (UniqueId::new()?, Arc::<Failure>::default());
         let ranks = devices.len() as u32;
         let join = |(rank, device): (u32, &Device)| {
-            Self::join(device, Place { rank, ranks, failure: failure.clone() }, &id, options)
+            let seat = Seat { rank, whole: rank };
+            Self::join(device, Place { seat, ranks, failure: failure.clone() }, &id, options)
         };
         // Each waits for the others.
         std::thread::scope(|scope| {
@@ -66,12 +74,12 @@ impl Member {
             let joined = threads
                 .into_iter()
                 .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            joined.collect::<Vec<_>>().into_iter().collect()
+            all_of(joined.collect::<Vec<_>>())
         })
     }
 
     pub fn rank(&self) -> u32 {
-        self.shared.rank
+        self.shared.seat.rank
     }
 
     pub fn ranks(&self) -> u32 {
@@ -82,8 +90,11 @@ impl Member {
         &self.shared.device
     }
 
-    pub fn failure(&self) -> Arc<Failure> {
-        self.shared.failure.clone()
+    /// Tells a failure of this rank to the others of this process. The rank waits for its calls when both the
+    /// member and this have gone.
+    pub fn teller(&self) -> Box<dyn Fn(String) + Send> {
+        let watch = self.watch.clone();
+        Box::new(move |reason| watch.shared.failure.tell(watch.shared.seat, reason))
     }
 
     /// Whether the group is sound, as far as is known without a wait.
@@ -116,15 +127,16 @@ impl Member {
         let number = shared.counts.as_ptr().raw() + size_of::<u32>() as u64;
         let at = Addresses { input: given, output: gets, number };
         self.mark(stream, sequence)?;
-        shared.with(&call, |comm| {
-            let comm = (comm, shared.rank, shared.ranks);
+        let queued = shared.with(&call, |comm| {
+            let comm = (comm, shared.seat.rank, shared.ranks);
             // SAFETY: the communicator is the rank's, and lives while `with` has it; the operands have been
             // checked, and their uses begun; the stream is one of the device.
             stream.call(|stream| Ok(unsafe { issue(shared.nccl, comm, stream, call, at) }))
-        })?;
-        self.mark(stream, sequence)?;
+        });
+        // Also when it failed: it may have been queued, and be on its way until the communicator is aborted.
         reading.into_iter().chain(writing).for_each(|it| it.commit(stream));
-        Ok(())
+        queued?;
+        self.mark(stream, sequence)
     }
 
     /// Marks the begin or the end of a call. Marks are uses of the counts: calls on several streams stay in
@@ -159,8 +171,8 @@ impl Member {
         let each = own_id.as_bytes().len();
         let id = UniqueId::from_bytes(&ids[members[0].1 * each..][..each])?;
         let rank = members.iter().position(|&(_, rank)| rank == self.rank() as usize).unwrap_or(0);
-        let place =
-            Place { rank: rank as u32, ranks: members.len() as u32, failure: self.shared.failure.clone() };
+        let seat = Seat { rank: rank as u32, whole: self.shared.seat.whole };
+        let place = Place { seat, ranks: members.len() as u32, failure: self.shared.failure.clone() };
         let options = GroupOptions { timeout: self.shared.limit, ..GroupOptions::default() };
         Self::join(&self.shared.device, place, &id, options).map(Some)
     }
@@ -190,12 +202,4 @@ fn number<N: TryInto<c_int> + Copy + std::fmt::Display>(argument: &'static str, 
         wanted: format!("at most {}", c_int::MAX),
         hint: "NCCL counts in 32 bits",
     })
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        // Calls that are under way end, or are aborted by the watchdog. A drop cannot return an error.
-        let _ = self.shared.counts.synchronize();
-        self.watch = None;
-    }
 }

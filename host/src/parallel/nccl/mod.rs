@@ -2,7 +2,8 @@
 //!
 //! Its communicators do not block, so whoever waits for the library can give up. Its kernels wait for ever: a
 //! thread for each communicator watches marks that kernels of ours make around each call, also in graphs, and
-//! aborts the communicator when a call does not end. The abort returns when no graph holds its calls.
+//! aborts the communicator when a call does not end. An abort stops what is queued, but returns when no graph
+//! has calls of the communicator any more, so a thread of its own waits for it.
 
 mod id;
 mod issue;
@@ -12,3 +13,4 @@ mod watch;
 
 pub use id::UniqueId;
 pub(super) use member::{Member, Place};
+pub(super) use shared::Seat;

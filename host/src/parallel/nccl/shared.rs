@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{sleep, yield_now};
+use std::thread::{Builder, JoinHandle, sleep, yield_now};
 use std::time::{Duration, Instant};
 
 use driver::nccl::{Code, Comm, IN_PROGRESS, Library, SUCCESS};
 
 use crate::device::Device;
-use crate::error::{ParallelError, Result};
+use crate::error::{Error, ParallelError, Result};
 use crate::memory::{DeviceBuffer, PinnedBuffer};
 use crate::parallel::call::Call;
 
@@ -20,13 +20,24 @@ const REMEMBERED: usize = 256;
 const EAGER: Duration = Duration::from_millis(1);
 /// The sleep between looks.
 const NAP: Duration = Duration::from_micros(200);
+/// How long a call that has failed waits for its communicator's abort, which ends what NCCL still does with
+/// the call's buffers. Without graphs it takes less.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The first failure among the ranks of a group that this process has.
 #[derive(Default)]
 pub struct Failure(Mutex<Option<First>>);
 
+/// A rank in its group, and in the group that was opened, of which the former may be a part: parts number
+/// their ranks anew.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Seat {
+    pub rank: u32,
+    pub whole: u32,
+}
+
 struct First {
-    rank: u32,
+    seat: Seat,
     /// `None`: the program told the text.
     error: Option<ParallelError>,
     text: String,
@@ -38,28 +49,40 @@ impl Failure {
     }
 
     /// Records a failure that a rank has found. The first one counts.
-    fn found(&self, rank: u32, error: &ParallelError) {
-        let text = error.to_string();
-        self.first().get_or_insert_with(|| First { rank, error: Some(error.clone()), text });
+    fn found(&self, seat: Seat, error: &ParallelError) {
+        let Seat { rank, whole } = seat;
+        let text = if rank == whole {
+            error.to_string()
+        } else {
+            format!("rank {whole}, in a part of the group: {error}")
+        };
+        self.first().get_or_insert_with(|| First { seat, error: Some(error.clone()), text });
     }
 
     /// Records a failure in the program's words.
-    pub fn tell(&self, rank: u32, text: String) {
-        self.first().get_or_insert(First { rank, error: None, text });
+    pub fn tell(&self, seat: Seat, text: String) {
+        self.first().get_or_insert(First { seat, error: None, text });
     }
 
     /// Whether the group is sound, as far as this process knows.
-    pub fn check(&self, rank: u32) -> Result<(), ParallelError> {
+    pub fn check(&self, seat: Seat) -> Result<(), ParallelError> {
         match &*self.first() {
             None => Ok(()),
-            Some(First { rank: finder, error: Some(error), .. }) if *finder == rank => Err(error.clone()),
-            Some(First { text, .. }) => Err(ParallelError::Aborted { rank, first: text.clone() }),
+            Some(First { seat: finder, error: Some(error), .. }) if *finder == seat => Err(error.clone()),
+            Some(First { text, .. }) => Err(ParallelError::Aborted { rank: seat.rank, first: text.clone() }),
         }
     }
 }
 
-/// A communicator of NCCL; null when it was aborted.
+/// A communicator of NCCL.
+#[derive(Clone, Copy)]
 struct Handle(Comm);
+
+impl Handle {
+    fn comm(self) -> Comm {
+        self.0
+    }
+}
 
 // SAFETY: NCCL's communicators may be used from any thread, by one at a time.
 unsafe impl Send for Handle {}
@@ -68,10 +91,11 @@ unsafe impl Send for Handle {}
 pub struct Shared {
     pub nccl: &'static Library,
     pub device: Device,
-    pub rank: u32,
+    pub seat: Seat,
     pub ranks: u32,
     pub limit: Duration,
-    handle: Mutex<Handle>,
+    /// `None` when it was aborted: then there is a failure.
+    handle: Mutex<Option<Handle>>,
     pub failure: Arc<Failure>,
     /// Of marks; then a number for barriers.
     pub counts: DeviceBuffer<u32>,
@@ -87,7 +111,7 @@ pub fn said(library: &Library, rank: u32, call: &str, code: Code) -> ParallelErr
     ParallelError::Nccl { rank, call: call.to_owned(), code, words, last }
 }
 
-/// Waits until a communicator has done what it was told, for `limit` at most; aborts it otherwise.
+/// Waits until a communicator has done what it was told, for `limit` at most.
 ///
 /// # Errors
 /// NCCL's code, or [`IN_PROGRESS`] when the time is up or the group has failed.
@@ -106,13 +130,32 @@ fn settle(library: &Library, comm: Comm, told: Code, limit: Duration, failure: &
     if code == SUCCESS { Ok(()) } else { Err(code) }
 }
 
+/// Stops all that a communicator has queued. NCCL does that at once, but returns when no graph has calls of
+/// the communicator any more. So a thread of its own waits, which keeps nothing of the rank but the device.
+fn abort(library: &'static Library, device: &Device, comm: Handle) -> Option<JoinHandle<()>> {
+    let own = device.clone();
+    // The context may be dead. What has failed is reported.
+    let end = move |device: &Device| {
+        // SAFETY: a live communicator, which nobody gets any more.
+        let _ = device.clean_up(|| Ok(unsafe { (library.comm_abort)(comm.comm()) }));
+    };
+    let thread = Builder::new().name("ironwarp-nccl-abort".to_owned()).spawn(move || end(&own));
+    // Without room for a thread, the caller waits.
+    thread.map_err(|_| end(device)).ok()
+}
+
+/// Asks NCCL, also when the context is dead.
+fn settled(device: &Device, ask: impl FnOnce() -> Result<(), Code>) -> Result<Result<(), Code>> {
+    device.clean_up(|| Ok(ask())).map_err(Error::Driver)
+}
+
 impl Shared {
     /// Makes a rank's communicator by `create`, which starts it, and waits for it.
     #[track_caller]
     pub fn open(
         library: &'static Library,
         device: &Device,
-        (rank, ranks): (u32, u32),
+        (seat, ranks): (Seat, u32),
         limit: Duration,
         failure: Arc<Failure>,
         create: impl FnOnce(&mut Comm) -> Code,
@@ -124,29 +167,29 @@ impl Shared {
         let mut place = Box::new(null_mut());
         let told = device.call(|| Ok(create(&mut place)))?;
         let comm = *place;
-        let ended = device.call(|| Ok(settle(library, comm, told, limit, &failure)))?;
+        let ended = settled(device, || settle(library, comm, told, limit, &failure))?;
         if let Err(code) = ended {
             let error = match code {
-                IN_PROGRESS => late(rank, 0, "join".to_owned(), limit),
-                code => said(library, rank, "join", code),
+                IN_PROGRESS => late(seat.rank, 0, "join".to_owned(), limit),
+                code => said(library, seat.rank, "join", code),
             };
-            failure.found(rank, &error);
+            failure.found(seat, &error);
             if !comm.is_null() {
-                // The error is the one that counts.
-                // SAFETY: a live communicator, which nobody uses any more.
-                let _ = device.call(|| Ok(unsafe { (library.comm_abort)(comm) }));
+                abort(library, device, Handle(comm));
             }
             // NCCL may not have heard of it yet, and still write there.
             Box::leak(place);
+            // Another rank's failure may have come first.
+            failure.check(seat)?;
             return Err(error.into());
         }
         Ok(Shared {
             nccl: library,
             device: device.clone(),
-            rank,
+            seat,
             ranks,
             limit,
-            handle: Mutex::new(Handle(comm)),
+            handle: Mutex::new(Some(Handle(comm))),
             failure,
             counts,
             seen,
@@ -154,7 +197,7 @@ impl Shared {
         })
     }
 
-    fn handle(&self) -> MutexGuard<'_, Handle> {
+    fn handle(&self) -> MutexGuard<'_, Option<Handle>> {
         self.handle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -164,57 +207,63 @@ impl Shared {
     /// # Errors
     /// [`ParallelError`], then the communicator is aborted; or the driver's error.
     pub fn with(&self, call: &dyn std::fmt::Display, act: impl FnOnce(Comm) -> Result<Code>) -> Result<()> {
-        let mut handle = self.handle();
-        if handle.0.is_null() {
-            self.failure.check(self.rank)?;
-        }
-        let comm = handle.0;
+        let handle = self.handle();
+        self.failure.check(self.seat)?;
+        let Some(Handle(comm)) = *handle else {
+            let first = "its communicator has been aborted".to_owned();
+            return Err(ParallelError::Aborted { rank: self.seat.rank, first }.into());
+        };
         let told = act(comm)?;
-        let ended = self.device.call(|| Ok(settle(self.nccl, comm, told, self.limit, &self.failure)))?;
+        let ended = settled(&self.device, || settle(self.nccl, comm, told, self.limit, &self.failure))?;
         let Err(code) = ended else { return Ok(()) };
         let error = match code {
-            IN_PROGRESS => late(self.rank, self.next().wrapping_sub(1), call.to_string(), self.limit),
-            code => said(self.nccl, self.rank, &call.to_string(), code),
+            IN_PROGRESS => late(self.seat.rank, self.next().wrapping_sub(1), call.to_string(), self.limit),
+            code => said(self.nccl, self.seat.rank, &call.to_string(), code),
         };
         // Another rank's failure may have come first.
-        self.failure.found(self.rank, &error);
-        self.abort(&mut handle);
-        Ok(self.failure.check(self.rank)?)
+        self.failure.found(self.seat, &error);
+        if let Some(thread) = self.abort(handle) {
+            let begun = Instant::now();
+            while !thread.is_finished() && begun.elapsed() < PATIENCE {
+                sleep(NAP);
+            }
+        }
+        Ok(self.failure.check(self.seat)?)
     }
 
-    /// Stops all that the communicator has queued.
-    fn abort(&self, handle: &mut Handle) {
-        let comm = std::mem::replace(&mut handle.0, null_mut());
-        if !comm.is_null() {
-            // It is aborted because something has failed: that is reported.
-            // SAFETY: a live communicator, which nobody gets any more.
-            let _ = self.device.call(|| Ok(unsafe { (self.nccl.comm_abort)(comm) }));
-        }
+    /// Stops all that the communicator has queued, after a failure. Nobody waits for the handle meanwhile.
+    fn abort(&self, mut handle: MutexGuard<'_, Option<Handle>>) -> Option<JoinHandle<()>> {
+        let comm = handle.take();
+        drop(handle);
+        abort(self.nccl, &self.device, comm?)
     }
 
     /// Fails the group by an error that this rank has found.
     pub fn fail(&self, error: ParallelError) -> ParallelError {
-        self.failure.found(self.rank, &error);
-        self.abort(&mut self.handle());
+        self.failure.found(self.seat, &error);
+        self.abort(self.handle());
         error
     }
 
-    /// Looks for failures: of NCCL, or of other ranks of this process.
+    /// Looks for failures: of NCCL, of the rank's device, or of other ranks of this process.
     ///
     /// # Errors
     /// [`ParallelError`]; then the communicator is aborted.
     pub fn look(&self) -> Result<(), ParallelError> {
-        let mut handle = self.handle();
+        let handle = self.handle();
         let mut code = SUCCESS;
-        if !handle.0.is_null() {
+        if let Some(Handle(comm)) = *handle {
             // SAFETY: a live communicator, and a place to write to.
-            let asked = unsafe { (self.nccl.comm_get_async_error)(handle.0, &mut code) };
+            let asked = unsafe { (self.nccl.comm_get_async_error)(comm, &mut code) };
             code = if asked == SUCCESS { code } else { asked };
         }
         if !matches!(code, SUCCESS | IN_PROGRESS) {
-            self.failure.found(self.rank, &said(self.nccl, self.rank, "a call that was queued", code));
+            self.failure.found(self.seat, &said(self.nccl, self.seat.rank, "a call that was queued", code));
         }
-        self.failure.check(self.rank).inspect_err(|_| self.abort(&mut handle))
+        if let Err(error) = self.device.alive() {
+            self.failure.tell(self.seat, format!("rank {}: {error}", self.seat.whole));
+        }
+        self.failure.check(self.seat).inspect_err(|_| drop(self.abort(handle)))
     }
 
     fn calls(&self) -> MutexGuard<'_, (VecDeque<(u32, Call)>, u32)> {
@@ -256,7 +305,7 @@ impl Shared {
         let found =
             self.calls().0.iter().rev().find(|(number, _)| *number == sequence).map(|(_, call)| *call);
         let call = found.map_or_else(|| "a call in a graph".to_owned(), |call| call.to_string());
-        late(self.rank, sequence, call, self.limit)
+        late(self.seat.rank, sequence, call, self.limit)
     }
 }
 
@@ -268,10 +317,10 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // A drop cannot return an error; a context that has failed runs nothing.
         let _ = self.counts.synchronize();
-        let comm = std::mem::replace(&mut self.handle().0, null_mut());
-        if !comm.is_null() {
-            // SAFETY: a live communicator, which nobody uses any more; its calls have ended.
-            let _ = self.device.call(|| Ok(unsafe { (self.nccl.comm_destroy)(comm) }));
-        }
+        // The calls of a failed group may never end: then it aborts the communicator.
+        let _ = self.look();
+        let Some(Handle(comm)) = self.handle().take() else { return };
+        // SAFETY: a live communicator, which nobody uses any more; its calls have ended.
+        let _ = self.device.clean_up(|| Ok(unsafe { (self.nccl.comm_destroy)(comm) }));
     }
 }

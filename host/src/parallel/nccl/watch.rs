@@ -1,4 +1,7 @@
 //! A thread that aborts a communicator whose calls do not end.
+//!
+//! It goes with the last of those that have it: the rank's communicator, and whoever wants to tell of the
+//! rank's failure before the rank waits for its calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +16,7 @@ const PERIOD: Duration = Duration::from_millis(10);
 
 /// The thread, until it is dropped.
 pub struct Watch {
+    pub shared: Arc<Shared>,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -22,7 +26,7 @@ impl Watch {
     pub fn start(shared: &Arc<Shared>) -> Result<Self> {
         let is_over = Arc::new(AtomicBool::new(false));
         let (watched, ends) = (shared.clone(), is_over.clone());
-        let thread = Builder::new().name(format!("ironwarp-nccl-{}", shared.rank));
+        let thread = Builder::new().name(format!("ironwarp-nccl-{}", shared.seat.rank));
         let thread =
             thread.spawn(move || watch(&watched, &ends)).map_err(|error| Error::InvalidArgument {
                 operation: "Communicator",
@@ -31,12 +35,14 @@ impl Watch {
                 wanted: "room for one".to_owned(),
                 hint: "the system's limit on threads is reached (`ulimit -u`)",
             })?;
-        Ok(Watch { is_over, thread: Some(thread) })
+        Ok(Watch { shared: shared.clone(), is_over, thread: Some(thread) })
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        // Calls that are under way end, or are aborted by the thread. A drop cannot return an error.
+        let _ = self.shared.counts.synchronize();
         self.is_over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();

@@ -39,7 +39,7 @@ const LARGE: u32 = 16;
 /// Blocks of collectives that only load, whose loads have nothing to hide behind, and of very large ones: the
 /// link needs more loads under way (`benches/NOTES.md`).
 const LOADING: u32 = 32;
-/// Blocks of very large sums.
+/// Blocks of very large sums and all-gathers.
 const VERY_LARGE: u32 = 64;
 /// Bytes from which a collective is very large. From there on an all-gather loads from its peers instead of
 /// storing to them: stores take one way over the link, loads two; but of loads the link carries more.
@@ -113,7 +113,7 @@ fn blocks_of(algorithm: Algorithm, call: &Call, ranks: u32, room: u32) -> u32 {
                 _ => bytes,
             };
             let most = match call.kind {
-                Kind::AllReduce(_) if moved >= 2 * MUCH => VERY_LARGE,
+                Kind::AllReduce(_) | Kind::AllGather if moved >= 2 * MUCH => VERY_LARGE,
                 Kind::AllReduce(_) => LARGE,
                 Kind::ReduceScatter(_) | Kind::AllReduceScaled { .. } => LOADING,
                 Kind::AllGather if bytes * ranks as usize >= MUCH => LOADING,
@@ -170,5 +170,11 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn very_large_all_gathers_have_more_blocks() {
+        let blocks = |bytes| Plan::of(&Call::new(Kind::AllGather, DType::U8, bytes), 2, 132).blocks;
+        assert_eq!([2 * MUCH - 1, 2 * MUCH].map(blocks), [LOADING, VERY_LARGE]);
     }
 }
