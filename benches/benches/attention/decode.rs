@@ -1,13 +1,15 @@
 //! Decode attention beside torch's back ends: one query a sequence, in bf16, replayed as a graph on both
 //! sides. Rates are those of the keys and values that are read, once; the column beside them is their share
-//! of what a copy reaches.
+//! of what a copy reaches. A cache in e4m3 is beside torch's in bf16.
 
 use half::bf16;
 use ironwarp::graph::Graph;
-use ironwarp::ops::attention::{Decode, Heads, HeadsMut, Pages, Rotary};
+use ironwarp::ops::attention::{CacheScales, Decode, Heads, HeadsMut, Pages, Rotary};
+use ironwarp::tensor::Element;
 use ironwarp::{DeviceBuffer, Stream};
 use ironwarp_benches::{Outcome, Session, Work};
-use reference::attention::{Band, Cache, Rows, Sides, decode as oracle};
+use num::E4M3;
+use reference::attention::{Band, Rows, Sides, attention as oracle};
 use serde_json::json;
 use testkit::{Family, compare, input, tolerance};
 
@@ -25,6 +27,8 @@ struct Step {
     is_ragged: bool,
     /// Whether the last key is a new one, which is put into the cache and rotated.
     appends: bool,
+    /// Whether the cache is in e4m3.
+    is_e4m3: bool,
 }
 
 const STEP: Step = Step {
@@ -36,9 +40,10 @@ const STEP: Step = Step {
     page: None,
     is_ragged: false,
     appends: false,
+    is_e4m3: false,
 };
 
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 17] = [
     STEP,
     Step { page: Some(16), ..STEP },
     Step { page: Some(64), ..STEP },
@@ -52,12 +57,17 @@ const STEPS: [Step; 13] = [
     Step { batch: 64, keys: 2048, kv_heads: 32, ..STEP },
     Step { size: 64, ..STEP },
     Step { size: 256, batch: 16, heads: 16, kv_heads: 8, ..STEP },
+    Step { is_e4m3: true, ..STEP },
+    Step { is_e4m3: true, page: Some(16), ..STEP },
+    Step { is_e4m3: true, page: Some(16), appends: true, ..STEP },
+    Step { is_e4m3: true, size: 64, ..STEP },
 ];
 /// For the software device.
-const SMALL: [Step; 3] = [
+const SMALL: [Step; 4] = [
     Step { batch: 2, keys: 200, heads: 4, kv_heads: 2, ..STEP },
     Step { batch: 2, keys: 208, heads: 4, kv_heads: 2, page: Some(16), is_ragged: true, ..STEP },
     Step { batch: 2, keys: 208, heads: 4, kv_heads: 2, page: Some(16), appends: true, ..STEP },
+    Step { batch: 2, keys: 208, heads: 4, kv_heads: 2, page: Some(16), appends: true, is_e4m3: true, ..STEP },
 ];
 /// Different elements of an operand. A prime: no two rows are alike.
 const PERIOD: usize = 1_048_573;
@@ -67,13 +77,23 @@ const GRAPH_LAUNCHES: usize = 64;
 /// All rows.
 pub fn rows(session: &mut Session) -> Outcome {
     let steps = if session.small() { &SMALL[..] } else { &STEPS[..] };
-    steps.iter().try_for_each(|step| step.bench(session))
+    steps.iter().try_for_each(|step| match step.is_e4m3 {
+        true => step.bench::<E4M3>(session),
+        false => step.bench::<bf16>(session),
+    })
 }
 
-/// Operands and results.
-struct Set {
+/// A type of the cache's elements.
+trait Cached: Element + testkit::Element + bytemuck::Pod {}
+
+impl<T: Element + testkit::Element + bytemuck::Pod> Cached for T {}
+
+/// Operands and results, with a cache of this type.
+struct Set<T> {
     queries: DeviceBuffer<bf16>,
-    cache: [DeviceBuffer<bf16>; 2],
+    cache: [DeviceBuffer<T>; 2],
+    /// Ones, of a cache in e4m3.
+    scales: DeviceBuffer<f32>,
     table: DeviceBuffer<i32>,
     lengths: DeviceBuffer<i32>,
     /// The last key of each sequence, and its values.
@@ -85,7 +105,7 @@ struct Set {
 
 impl Step {
     fn name(self) -> String {
-        format!("attention_decode_{}", self.size)
+        format!("attention_decode{}_{}", if self.is_e4m3 { "_e4m3" } else { "" }, self.size)
     }
 
     fn shape(self) -> String {
@@ -119,15 +139,21 @@ impl Step {
         (0..pages).map(|at| (at * STRIDE % pages) as i32).collect()
     }
 
-    /// Of each sequence the row of the last key.
-    fn last_rows(self, rows: &[bf16]) -> Vec<bf16> {
-        let ([_, page, ..], row) = (self.cache(), self.kv_heads * self.size);
-        let (table, each, key) = (self.table(), self.pages_each(), self.keys - 1);
-        let place = |sequence: usize| match self.page {
-            Some(_) => table[sequence * each + key / page] as usize * page + key % page,
+    /// The number of a key's row in the cache.
+    fn place(self, table: &[i32], sequence: usize, key: usize) -> usize {
+        let page = self.cache()[1];
+        match self.page {
+            Some(_) => table[sequence * self.pages_each() + key / page] as usize * page + key % page,
             None => sequence * page + key,
-        };
-        (0..self.batch).flat_map(|sequence| rows[place(sequence) * row..][..row].to_vec()).collect()
+        }
+    }
+
+    /// Of each sequence the row of the last key.
+    fn last_rows<T: Cached>(self, rows: &[T]) -> Vec<bf16> {
+        let (table, row) = (self.table(), self.kv_heads * self.size);
+        let last = |sequence| self.place(&table, sequence, self.keys - 1);
+        let rows = (0..self.batch).flat_map(|sequence| &rows[last(sequence) * row..][..row]);
+        rows.map(|&x| bf16::from_f64(x.to_f64())).collect()
     }
 
     fn queries(self) -> [usize; 4] {
@@ -137,10 +163,11 @@ impl Step {
     /// Bytes of the keys and values that are seen.
     fn bytes(self) -> u64 {
         let keys: usize = self.lengths().iter().sum();
-        (2 * keys * self.kv_heads * self.size * size_of::<bf16>()) as u64
+        let element = if self.is_e4m3 { size_of::<E4M3>() } else { size_of::<bf16>() };
+        (2 * keys * self.kv_heads * self.size * element) as u64
     }
 
-    fn decode(self, set: &mut Set) -> Decode<'_> {
+    fn decode<T: Cached>(self, set: &mut Set<T>) -> Decode<'_> {
         let (queries, out) =
             (Heads::new(&set.queries, self.queries()), HeadsMut::new(&mut set.out, self.queries()));
         let [keys, values] = &mut set.cache;
@@ -152,8 +179,13 @@ impl Step {
             Decode::appending(queries, kept, new, out).rotary(rotary)
         } else {
             let [keys, values] =
-                [Heads::new::<bf16>(&*keys, self.cache()), Heads::new::<bf16>(&*values, self.cache())];
+                [Heads::new::<T>(&*keys, self.cache()), Heads::new::<T>(&*values, self.cache())];
             Decode::new(queries, keys, values, out)
+        };
+        let decode = if self.is_e4m3 {
+            decode.scales(CacheScales { keys: (&set.scales).into(), values: (&set.scales).into() })
+        } else {
+            decode
         };
         let decode = if self.is_ragged { decode.lengths(&set.lengths) } else { decode };
         match self.page {
@@ -162,13 +194,13 @@ impl Step {
         }
     }
 
-    fn bench(self, session: &mut Session) -> Outcome {
+    fn bench<T: Cached>(self, session: &mut Session) -> Outcome {
         let (name, shape) = (self.name(), self.shape());
         if !session.wants(&name) && !session.wants(&format!("{name}/{shape}")) {
             return Ok(());
         }
         let stream = session.stream.clone();
-        let host = Host::new(self);
+        let host = Host::<T>::new(self);
         let count = session.rotation(self.bytes());
         let mut sets =
             (0..count).map(|_| host.upload(self, &stream)).collect::<ironwarp::Result<Vec<_>>>()?;
@@ -196,23 +228,25 @@ impl Step {
 }
 
 /// Operands on the host.
-struct Host {
+struct Host<T> {
     queries: Vec<bf16>,
-    cache: [Vec<bf16>; 2],
+    cache: [Vec<T>; 2],
 }
 
-impl Host {
+/// Normal numbers; they repeat after a while.
+fn numbers<T: Cached>(seed: u64, sides: [usize; 4]) -> Vec<T> {
+    let len: usize = sides.iter().product();
+    let different: Vec<T> = input(Family::Normal, seed, len.min(PERIOD));
+    different.iter().copied().cycle().take(len).collect()
+}
+
+impl<T: Cached> Host<T> {
     fn new(step: Step) -> Self {
-        let numbers = |seed, sides: [usize; 4]| -> Vec<bf16> {
-            let len: usize = sides.iter().product();
-            let different: Vec<bf16> = input(Family::Normal, seed, len.min(PERIOD));
-            different.iter().copied().cycle().take(len).collect()
-        };
         let cache = [numbers(2, step.cache()), numbers(3, step.cache())];
         Host { queries: numbers(1, step.queries()), cache }
     }
 
-    fn upload(&self, step: Step, stream: &Stream) -> ironwarp::Result<Set> {
+    fn upload(&self, step: Step, stream: &Stream) -> ironwarp::Result<Set<T>> {
         let lengths: Vec<i32> = step.lengths().into_iter().map(|length| length as i32).collect();
         let [new_keys, new_values] = self.cache.each_ref().map(|rows| step.last_rows(rows));
         let pairs = if step.appends { step.keys * step.size / 2 } else { 0 };
@@ -230,6 +264,7 @@ impl Host {
                 DeviceBuffer::from_slice(stream, &self.cache[0])?,
                 DeviceBuffer::from_slice(stream, &self.cache[1])?,
             ],
+            scales: DeviceBuffer::from_slice(stream, &vec![1.0; step.kv_heads])?,
             table: DeviceBuffer::from_slice(stream, &step.table())?,
             lengths: DeviceBuffer::from_slice(stream, &lengths)?,
             out: DeviceBuffer::zeroed(stream, self.queries.len())?,
@@ -239,23 +274,18 @@ impl Host {
     /// Compares the last head of the last sequence with the oracle, as if it were the only one.
     fn check(&self, step: Step, got: &[bf16]) -> Outcome {
         let Step { batch, heads, kv_heads, size, .. } = step;
-        let (sequence, [count, page, ..]) = (batch - 1, step.cache());
-        let sides = Sides { batch: 1, queries: 1, keys: 0, heads: 1, kv_heads: 1, size };
+        let (sequence, table, keys) = (batch - 1, step.table(), step.lengths()[batch - 1]);
+        let sides = Sides { batch: 1, queries: 1, keys, heads: 1, kv_heads: 1, size };
         let at = (sequence * heads + heads - 1) * size;
-        let (first, row) = ((kv_heads - 1) * size, kv_heads * size);
-        let table = step.table();
-        let each = step.pages_each();
-        // Its matrix, where there are no pages, is the page of its number.
-        let own = if step.page.is_some() { &table[sequence * each..] } else { &[sequence as i32][..] };
-        let strides = [page * row, row, 0];
-        let operands = [
-            Rows { data: &self.queries[at..], strides: [0; 3] },
-            Rows { data: &self.cache[0][first..], strides },
-            Rows { data: &self.cache[1][first..], strides },
-        ];
-        let cache = Cache::Pages { table: own, each, size: page, count };
+        let queries: Vec<f64> = self.queries[at..at + size].iter().map(|x| x.to_f64()).collect();
+        let cached = self.cache.each_ref().map(|rows| -> Vec<f64> {
+            let first = |key| (step.place(&table, sequence, key) * kv_heads + kv_heads - 1) * size;
+            (0..keys).flat_map(|key| &rows[first(key)..][..size]).map(|x| x.to_f64()).collect()
+        });
+        let rows = |data| Rows { data, strides: [0, size, 0] };
+        let operands = [rows(&queries[..]), rows(&cached[0][..]), rows(&cached[1][..])];
         let scale = 1.0 / f64::from((size as f32).sqrt());
-        let want = oracle(sides, operands, cache, &step.lengths()[sequence..], Band::default(), scale);
+        let want = oracle(sides, operands, Band::default(), scale);
         let limit = tolerance::ATTENTION_BF16.tolerance();
         let what = format!("{} {}", step.name(), step.shape());
         compare::rounded(&what, &got[at..at + size], &want.value, &want.magnitude, &[size], limit)?;

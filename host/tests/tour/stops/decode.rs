@@ -1,12 +1,13 @@
 //! Decode attention: every kernel, on sequences that are cut and that are not, in matrices and in pages; with
-//! new keys.
+//! new keys; with a cache in e4m3.
 
 use super::{Outcome, Stop};
 use bytemuck::Pod;
 use half::{bf16, f16};
-use ironwarp::ops::attention::{Decode, Heads, HeadsMut, Mask, Pages, Rotary};
+use ironwarp::ops::attention::{CacheScales, Decode, Heads, HeadsMut, Mask, Pages, Rotary};
 use ironwarp::tensor::Element;
-use ironwarp::{DeviceBuffer, Stream};
+use ironwarp::{DType, DeviceBuffer, Stream};
+use num::E4M3;
 use testkit::{Family, input};
 
 /// Keys of the sequences, in more than one chunk and none.
@@ -27,15 +28,25 @@ pub fn stops() -> Vec<Stop> {
         // A tile takes one look at the table, or each key does.
         for page in [None, Some(16), Some(12)] {
             let name = |dtype: &str| format!("decode, {dtype}, {size}, pages {page:?}");
-            stops.push(Stop::new(name("bf16"), move |stream| run::<bf16>(stream, size, page)));
-            stops.push(Stop::new(name("f16"), move |stream| run::<f16>(stream, size, page)));
+            stops.push(Stop::new(name("bf16"), move |stream| run::<bf16, bf16>(stream, size, page)));
+            stops.push(Stop::new(name("f16"), move |stream| run::<f16, f16>(stream, size, page)));
         }
     }
     for page in [None, Some(16)] {
         let name = |dtype: &str| format!("decode, {dtype}, new keys, pages {page:?}");
-        stops.push(Stop::new(name("bf16"), move |stream| append::<bf16>(stream, page)));
-        stops.push(Stop::new(name("f16"), move |stream| append::<f16>(stream, page)));
+        const SIZE: usize = SIZES[1];
+        stops.push(Stop::new(name("bf16"), move |stream| append::<bf16, bf16>(stream, SIZE, page)));
+        stops.push(Stop::new(name("f16"), move |stream| append::<f16, f16>(stream, SIZE, page)));
     }
+    // Whole units of 16 elements, shorter than the kernels' rows.
+    const SIZE: usize = 112;
+    stops.push(Stop::new("decode, bf16 on e4m3", |stream| run::<bf16, E4M3>(stream, SIZE, Some(16))));
+    stops.push(Stop::new("decode, f16 on e4m3", |stream| run::<f16, E4M3>(stream, SIZE, None)));
+    stops
+        .push(Stop::new("decode, bf16 on e4m3, new keys", |stream| append::<bf16, E4M3>(stream, SIZE, None)));
+    stops.push(Stop::new("decode, f16 on e4m3, new keys", |stream| {
+        append::<f16, E4M3>(stream, SIZE, Some(16))
+    }));
     stops
 }
 
@@ -62,15 +73,39 @@ fn upload<T: Element + testkit::Element + Pod>(
     Ok(DeviceBuffer::from_slice(stream, &input::<T>(Family::Normal, seed, sides.iter().product()))?)
 }
 
+/// The scales of keys and values, of a cache in e4m3.
+struct Scales([DeviceBuffer<f32>; 2]);
+
+impl Scales {
+    fn new(stream: &Stream) -> Outcome<Self> {
+        Ok(Self([
+            DeviceBuffer::from_slice(stream, &[0.5, 1.5])?,
+            DeviceBuffer::from_slice(stream, &[2.0, 0.25])?,
+        ]))
+    }
+
+    fn add_to<'a, C: Element>(&'a self, decode: Decode<'a>) -> Decode<'a> {
+        let Self([keys, values]) = self;
+        match C::DTYPE {
+            DType::F8E4M3 => decode.scales(CacheScales { keys: keys.into(), values: values.into() }),
+            _ => decode,
+        }
+    }
+}
+
 /// New keys, rotated; the results and the cache.
-fn append<T: Element + testkit::Element + Pod>(stream: &Stream, page: Option<usize>) -> Outcome<Vec<u8>> {
-    const SIZE: usize = SIZES[1];
+fn append<T, C>(stream: &Stream, size: usize, page: Option<usize>) -> Outcome<Vec<u8>>
+where
+    T: Element + testkit::Element + Pod,
+    C: Element + testkit::Element + Pod,
+{
     /// Of a row, what is rotated.
     const ROTATED: usize = 96;
-    let (sides, each) = cache(SIZE, page);
-    let (queries, new) = ([LENGTHS.len(), QUERIES, HEADS[0], SIZE], [LENGTHS.len(), QUERIES, HEADS[1], SIZE]);
+    let (sides, each) = cache(size, page);
+    let (queries, new) = ([LENGTHS.len(), QUERIES, HEADS[0], size], [LENGTHS.len(), QUERIES, HEADS[1], size]);
     let (q, mut k, mut v) =
-        (upload::<T>(stream, 1, queries)?, upload::<T>(stream, 2, sides)?, upload::<T>(stream, 3, sides)?);
+        (upload::<T>(stream, 1, queries)?, upload::<C>(stream, 2, sides)?, upload::<C>(stream, 3, sides)?);
+    let scales = Scales::new(stream)?;
     let (new_k, new_v) = (upload::<T>(stream, 4, new)?, upload::<T>(stream, 5, new)?);
     // Exact in every arithmetic, so that bits are the same.
     let angles =
@@ -92,35 +127,35 @@ fn append<T: Element + testkit::Element + Pod>(stream: &Stream, page: Option<usi
     .rotary(Rotary::halves(&cosines, &sines, ROTATED))
     .blocks(BLOCKS);
     let decode = if page.is_some() { decode.pages(Pages::new(&table, each)) } else { decode };
-    decode.run(stream)?;
-    let mut bytes = Vec::new();
-    for buffer in [&out, &k, &v] {
-        bytes.extend_from_slice(bytemuck::cast_slice::<T, u8>(&buffer.to_vec(stream)?));
+    scales.add_to::<C>(decode).run(stream)?;
+    let mut bytes = bytemuck::cast_slice::<T, u8>(&out.to_vec(stream)?).to_vec();
+    for buffer in [&k, &v] {
+        bytes.extend_from_slice(bytemuck::cast_slice::<C, u8>(&buffer.to_vec(stream)?));
     }
     Ok(bytes)
 }
 
-fn run<T: Element + testkit::Element + Pod>(
-    stream: &Stream,
-    size: usize,
-    page: Option<usize>,
-) -> Outcome<Vec<u8>> {
+fn run<T, C>(stream: &Stream, size: usize, page: Option<usize>) -> Outcome<Vec<u8>>
+where
+    T: Element + testkit::Element + Pod,
+    C: Element + testkit::Element + Pod,
+{
     let (sides, each) = cache(size, page);
     let queries = [LENGTHS.len(), QUERIES, HEADS[0], size];
     let (q, k, v) =
-        (upload::<T>(stream, 1, queries)?, upload::<T>(stream, 2, sides)?, upload::<T>(stream, 3, sides)?);
+        (upload::<T>(stream, 1, queries)?, upload::<C>(stream, 2, sides)?, upload::<C>(stream, 3, sides)?);
+    let scales = Scales::new(stream)?;
     let mut out = DeviceBuffer::<T>::zeroed(stream, q.len())?;
     let mut logarithms = DeviceBuffer::<f32>::zeroed(stream, q.len() / size)?;
     let (lengths, table) = (DeviceBuffer::from_slice(stream, &LENGTHS)?, table(stream, each)?);
-    let heads = |buffer, sides| Heads::new::<T>(buffer, sides);
-    let decode =
-        Decode::new(heads(&q, queries), heads(&k, sides), heads(&v, sides), HeadsMut::new(&mut out, queries))
-            .mask(Mask::window(Some(200), Some(0)))
-            .lengths(&lengths)
-            .log_sum_exp(&mut logarithms)
-            .blocks(BLOCKS);
+    let [keys, values] = [&k, &v].map(|buffer| Heads::new::<C>(buffer, sides));
+    let decode = Decode::new(Heads::new::<T>(&q, queries), keys, values, HeadsMut::new(&mut out, queries))
+        .mask(Mask::window(Some(200), Some(0)))
+        .lengths(&lengths)
+        .log_sum_exp(&mut logarithms)
+        .blocks(BLOCKS);
     let decode = if page.is_some() { decode.pages(Pages::new(&table, each)) } else { decode };
-    decode.run(stream)?;
+    scales.add_to::<C>(decode).run(stream)?;
     let mut bytes = bytemuck::cast_slice::<T, u8>(&out.to_vec(stream)?).to_vec();
     bytes.extend_from_slice(bytemuck::cast_slice(&logarithms.to_vec(stream)?));
     Ok(bytes)

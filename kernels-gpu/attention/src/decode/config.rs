@@ -7,6 +7,9 @@ use primitives::shared_plan::SharedPlan;
 use primitives::warp::LANES;
 use primitives::{shared_bytes, shared_plan};
 
+use super::forward::{Pass, Scores};
+use super::schedule::Cursor;
+
 /// Warps of a block.
 pub const WARPS: u32 = 4;
 /// Threads of a block.
@@ -43,6 +46,44 @@ pub trait Element: Copy + 'static {
     fn pack(low: f32, high: f32) -> u32;
     /// Widens the two numbers of a register.
     fn unpack(register: u32) -> [f32; 2];
+}
+
+/// A type of the cache's elements: the bits of an [`Element`], or e4m3.
+pub trait Cached: Copy + 'static {
+    /// Bytes of an element.
+    const BYTES: u32 = size_of::<Self>() as u32;
+    /// Whether elements are e4m3, with a scale for each head of keys.
+    const IS_E4M3: bool;
+
+    /// `S = Q K^T`, times the scale of the keys.
+    ///
+    /// # Safety
+    /// The whole warp calls it; the stage is full.
+    unsafe fn scores<C: Config<Cached = Self>>(pass: Pass<'_, C>, stage: u32, scale: f32) -> Scores;
+
+    /// `O += P V`, without the scale of the values.
+    ///
+    /// # Safety
+    /// As for [`scores`](Self::scores).
+    unsafe fn add_values<C: Config<Cached = Self>>(
+        pass: Pass<'_, C>,
+        stage: u32,
+        weights: &Scores,
+        result: &mut C::Result,
+    );
+
+    /// Rotates the new keys of a tile, and puts them and their values into the stage and the cache.
+    ///
+    /// # Safety
+    /// The whole warp calls it; the stage is full, and holds the tile that begins at `first_key`, of a head
+    /// with these scales.
+    unsafe fn take_in<C: Config<Cached = Self>>(
+        pass: Pass<'_, C>,
+        stage: u32,
+        at: &Cursor,
+        first_key: u32,
+        scales: [f32; 2],
+    );
 }
 
 impl Element for bf16 {
@@ -87,8 +128,10 @@ impl Element for f16 {
 
 /// A kernel. Constants with values follow from the others.
 pub trait Config: Copy + 'static {
-    /// The element type.
+    /// The element type of queries, results and new keys.
     type Element: Element;
+    /// The type of the cache's elements.
+    type Cached: Cached;
     /// A thread's results: two of 16 rows, `HEAD` columns.
     type Result: Copy + AsRef<[f32]> + AsMut<[f32]>;
     /// Stages of a warp's ring, all but one of which are under way.
@@ -102,16 +145,26 @@ pub trait Config: Copy + 'static {
     const STAGES: u32 = Self::Stages::STAGES;
     /// Largest head size.
     const HEAD: u32 = size_of::<Self::Result>() as u32 / 4 * LANES / TILE_ROWS;
-    /// Bytes of a row of keys, or of values.
+    /// Bytes of a row of queries.
     const ROW_BYTES: u32 = Self::HEAD * 2;
     /// Units of 16 bytes of such a row.
     const UNITS: u32 = Self::HEAD / UNIT;
+    /// Bytes of a row of keys, or of values.
+    const CACHE_ROW: u32 = Self::HEAD * Self::Cached::BYTES;
+    /// Elements of a unit of 16 bytes of such a row.
+    const CACHE_UNIT: u32 = layout::UNIT_BYTES / Self::Cached::BYTES;
+    /// Units of such a row.
+    const CACHE_UNITS: u32 = Self::HEAD / Self::CACHE_UNIT;
     /// Bytes of a tile of keys, or of values.
-    const TILE_BYTES: u32 = TILE_KEYS * Self::ROW_BYTES;
+    const TILE_BYTES: u32 = TILE_KEYS * Self::CACHE_ROW;
     /// Copies of a thread for a tile.
-    const COPIES: u32 = TILE_KEYS * Self::UNITS / LANES;
+    const COPIES: u32 = TILE_KEYS * Self::CACHE_UNITS / LANES;
     /// Lines of a tile that a warp copies at a time.
-    const LINES: u32 = LANES / Self::UNITS;
+    const LINES: u32 = LANES / Self::CACHE_UNITS;
+    /// Bytes of a warp's results.
+    const RESULT_BYTES: u32 = TILE_ROWS * Self::HEAD * 4;
+    /// Warps whose results have shared memory of their own, else that of a stage.
+    const OWN_RESULTS: u32 = if 2 * Self::TILE_BYTES < Self::RESULT_BYTES { WARPS } else { 0 };
     /// Bytes of shared memory of a block.
     const SHARED: u32 = Plan::<Self>::TOTAL;
 
@@ -119,7 +172,7 @@ pub trait Config: Copy + 'static {
     const CHECKED: () = {
         assert!(Self::HEAD == 64 || Self::HEAD == 128 || Self::HEAD == 256, "loops are unrolled for these");
         assert!(TILE_ROWS == TILE_KEYS, "tiles of queries and of keys are copied alike");
-        assert!(2 * Self::TILE_BYTES == TILE_ROWS * Self::HEAD * 4, "a stage holds a warp's results");
+        assert!(Self::CACHE_UNITS >= 8, "the pattern of units in a tile has eight of a line");
         assert!((Self::SHARED + 1024) * Self::RESIDENT <= 228 * 1024, "shared memory of a multiprocessor");
     };
 }
@@ -129,6 +182,8 @@ shared_plan! {
     pub struct Plan<C: Config> {
         /// The warps' rings, one behind the other.
         ring[WARPS * C::STAGES]: Stage<C>,
+        /// The warps' results, where no stage can hold them.
+        results[C::OWN_RESULTS]: Results<C>,
         /// The rows of queries.
         queries: Tile<C>,
         /// Largest score and sum of each row of each warp: two f32.
@@ -137,11 +192,16 @@ shared_plan! {
 }
 
 shared_bytes! {
-    /// A tile of keys, then one of values; or, between the items, a warp's results in f32.
+    /// A tile of keys, then one of values; or, between the items, a warp's results, if it can hold them.
     pub struct Stage<C: Config>(2 * C::TILE_BYTES, align 128);
 }
 
 shared_bytes! {
+    /// 16 rows of f32.
+    pub struct Results<C: Config>(C::RESULT_BYTES, align 128);
+}
+
+shared_bytes! {
     /// 16 rows of 16-bit elements.
-    pub struct Tile<C: Config>(C::TILE_BYTES, align 128);
+    pub struct Tile<C: Config>(TILE_ROWS * C::ROW_BYTES, align 128);
 }

@@ -2,7 +2,7 @@
 //! picture.
 
 use cuda_std::warp::{FULL_MASK, sync_warp, warp_vote_any};
-use cuda_std::{async_copy, grid, matrix, misc, shared, thread, vector};
+use cuda_std::{async_copy, grid, misc, shared, thread, vector};
 use layout::{UNIT_BYTES, swizzle_units};
 use primitives::pipeline::{CopyPipeline, Warp};
 use primitives::shared_plan::SharedType;
@@ -10,7 +10,7 @@ use primitives::unroll;
 use primitives::warp::LANES;
 
 use super::cache::{Cache, Place, has_new};
-use super::config::{Config, Element, Plan, Stage, THREADS, TILE_KEYS, TILE_ROWS, UNIT};
+use super::config::{Cached, Config, Plan, Stage, THREADS, TILE_KEYS, TILE_ROWS, UNIT};
 use super::problem::{Problem, Span};
 use super::results::Outputs;
 use super::rotary::{Rotary, partner};
@@ -20,13 +20,13 @@ use crate::softmax::Rows;
 
 /// The arguments of a launch.
 #[derive(Clone, Copy)]
-pub struct Arguments<'a> {
+pub struct Arguments<'a, T> {
     /// The problem.
     pub problem: Problem<'a>,
     /// Q.
     pub queries: *const u16,
     /// K and V.
-    pub cache: Cache,
+    pub cache: Cache<T>,
     /// How queries and new keys are rotated.
     pub rotary: Rotary,
     /// The results, and what is passed on to [`combine`](super::combine).
@@ -37,7 +37,7 @@ pub struct Arguments<'a> {
 type Ring<C> = CopyPipeline<<C as Config>::Stages, Warp>;
 
 /// A warp's scores: of two rows, the columns of two steps of 8.
-type Scores = [f32; 8];
+pub type Scores = [f32; 8];
 
 /// The pass of one block.
 ///
@@ -45,7 +45,7 @@ type Scores = [f32; 8];
 /// The arguments are as their types say. The launch has blocks of [`THREADS`] threads
 /// along x, with `C::SHARED` bytes of dynamic shared memory.
 #[inline(always)]
-pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
+pub unsafe fn run<C: Config>(arguments: Arguments<'_, C::Cached>) {
     const { C::CHECKED };
     let shared = Plan::<C>::new(shared::address_of(shared::dynamic_shared_mem::<u8>()));
     // Earlier grids may still write the operands or read the result.
@@ -64,11 +64,16 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
 
 /// A thread of the pass.
 #[derive(Clone, Copy)]
-pub(super) struct Pass<'a, C: Config> {
-    pub arguments: Arguments<'a>,
+pub struct Pass<'a, C: Config> {
+    /// The arguments of the launch.
+    pub arguments: Arguments<'a, C::Cached>,
+    /// The block's shared memory.
     pub shared: Plan<C>,
+    /// The block's part of the work.
     pub share: Share,
+    /// Number of the warp.
     pub warp: u32,
+    /// Number in the warp.
     pub lane: u32,
 }
 
@@ -114,6 +119,7 @@ impl<C: Config> Pass<'_, C> {
             // The rows are there, and all threads have read what the item before left in the rings.
             thread::sync_threads();
             let bounds = self.bounds(now);
+            let scales = if C::Cached::IS_E4M3 { self.arguments.cache.scales(now.head) } else { [1.0; 2] };
             let mut rows = Rows::new(params.scale);
             let mut result: C::Result = core::mem::zeroed();
             loop {
@@ -121,9 +127,9 @@ impl<C: Config> Pass<'_, C> {
                 self.copy_next(ring, ahead);
                 let key = now.key() + self.warp * TILE_KEYS;
                 if has_new(params, now, key) {
-                    self.take_in(stage, now, key);
+                    C::Cached::take_in(self, stage, now, key, scales);
                 }
-                let mut scores = self.scores(stage);
+                let mut scores = C::Cached::scores(self, stage, scales[0]);
                 if key < bounds.all.first || key + TILE_KEYS > bounds.all.end {
                     self.mask(&mut scores, &bounds, key);
                 }
@@ -132,14 +138,17 @@ impl<C: Config> Pass<'_, C> {
                 if warp_vote_any(FULL_MASK, factors[0] != 1.0 || factors[1] != 1.0) {
                     scale_rows(&mut result, factors);
                 }
-                self.add_values(stage, &scores, &mut result);
+                C::Cached::add_values(self, stage, &scores, &mut result);
                 ring.release();
                 now.step();
                 if now.is_at_end() || now.left == 0 {
                     break;
                 }
             }
-            // The stage that was used last is the next to be filled: until then it holds the results.
+            if C::Cached::IS_E4M3 {
+                scale_rows(&mut result, [scales[1]; 2]);
+            }
+            // The stage that was used last is the next to be filled: until then it can hold the results.
             sync_warp(FULL_MASK);
             self.finish(ring.stage_to_load(), &first, now, rows.totals(), &result);
         }
@@ -179,10 +188,11 @@ impl<C: Config> Pass<'_, C> {
         let params = problem.params;
         // Else the loop over chunks would keep what follows from it for each line.
         let lane = misc::opaque(self.lane);
-        let (row, unit) = (lane / C::UNITS, lane % C::UNITS);
+        let (row, unit) = (lane / C::CACHE_UNITS, lane % C::CACHE_UNITS);
         let key = at.key() + self.warp * TILE_KEYS;
-        let line = Line { unit, row, stage, has_column: unit * UNIT < params.head_size, span: at.span };
-        let column = [u64::from(unit * UNIT); 2];
+        let first = unit * C::CACHE_UNIT;
+        let line = Line { unit, row, stage, has_column: first < params.head_size, span: at.span };
+        let column = [u64::from(first); 2];
         let strides = [params.key_strides.row, params.value_strides.row];
         const { assert!(C::COPIES <= 16, "counted out") };
         // SAFETY: the caller's contract; a key's place is looked for only where it is one of the sequence.
@@ -221,7 +231,8 @@ impl<C: Config> Pass<'_, C> {
             let (line, unit) = (index / C::UNITS, index % C::UNITS);
             let row = params.row(at.head, self.row(at, line));
             let first = params.query_strides.at(row.query, row.head, at.sequence);
-            let to = self.shared.queries() + line * C::ROW_BYTES + swizzle_units(unit, line) * UNIT_BYTES;
+            let place =
+                |unit| self.shared.queries() + line * C::ROW_BYTES + swizzle_units(unit, line) * UNIT_BYTES;
             let mut words = [0; 4];
             // SAFETY: a unit of a row of the queries; this thread's place.
             unsafe {
@@ -237,53 +248,17 @@ impl<C: Config> Pass<'_, C> {
                         words = rotary.turn::<C::Element>(params, position, unit, words, other);
                     }
                 }
-                vector::store_shared_v4(to, words);
+                if C::Cached::IS_E4M3 {
+                    // The order of columns of keys in their registers.
+                    let [a, b, c, d] = words;
+                    let half = unit % 2 * 8;
+                    vector::store_shared_v2(place(unit & !1) + half, [a, c]);
+                    vector::store_shared_v2(place(unit | 1) + half, [b, d]);
+                } else {
+                    vector::store_shared_v4(place(unit), words);
+                }
             }
             index += THREADS;
-        }
-    }
-
-    /// Rotates the new keys of a tile in its stage, and puts them and their values into the cache.
-    ///
-    /// # Safety
-    /// The whole warp calls it; the stage is full, and holds the tile that begins at `first_key`.
-    #[inline(always)]
-    unsafe fn take_in(self, stage: u32, at: &Cursor, first_key: u32) {
-        let Arguments { problem, cache, rotary, .. } = self.arguments;
-        let params = problem.params;
-        let unit = self.lane % C::UNITS;
-        let has_column = unit * UNIT < params.head_size;
-        let first_new = params.first_new(at.span.keys);
-        let mut line = self.lane / C::UNITS;
-        // SAFETY: units of the stage; a row of the cache that is this warp's alone. The warp has read all of
-        // a line's units before they are overwritten.
-        unsafe {
-            while line < TILE_KEYS {
-                let key = first_key + line;
-                let is_new = has_column && key >= first_new && key < at.span.end;
-                let place = |unit| stage + line * C::ROW_BYTES + swizzle_units(unit, line) * UNIT_BYTES;
-                let mut words = [0; 4];
-                if is_new {
-                    words = vector::load_shared_v4(place(unit));
-                    if params.rotated > 0 {
-                        let other = vector::load_shared_v4(place(partner(params, unit)));
-                        words = rotary.turn::<C::Element>(params, key, unit, words, other);
-                    }
-                }
-                sync_warp(FULL_MASK);
-                if is_new {
-                    vector::store_shared_v4(place(unit), words);
-                    let to = cache.place(params, at, key).on([u64::from(unit * UNIT); 2]);
-                    // Other tiles of rows have the same new keys.
-                    if at.row_tile == 0 && to.is_there {
-                        let values: [u32; 4] = vector::load_shared_v4(place(unit) + C::TILE_BYTES);
-                        vector::store_v4(to.rows[0].cast_mut().cast::<u32>(), words);
-                        vector::store_v4(to.rows[1].cast_mut().cast::<u32>(), values);
-                    }
-                }
-                line += C::LINES;
-            }
-            sync_warp(FULL_MASK);
         }
     }
 
@@ -306,30 +281,22 @@ impl<C: Config> Pass<'_, C> {
         }
     }
 
-    /// `S = Q K^T`.
-    ///
-    /// # Safety
-    /// The whole warp calls it; the stage is full.
+    /// Where the lane reads rows of queries. Matrices: rows 0.. and 8.., unit 0; then unit 1.
     #[inline(always)]
-    unsafe fn scores(self, stage: u32) -> Scores {
-        // Matrices: rows 0.. and 8.., columns 0..; then columns 8...
-        let queries = Lines::new::<C>(self.shared.queries(), self.lane % 16, self.lane / 16);
-        // Matrices: keys 0.., columns 0.. and 8..; then keys 8...
-        let lines = Lines::new::<C>(stage, self.lane / 16 * 8 + self.lane % 8, self.lane / 8 % 2);
-        let mut sums = [[0.0; 4]; 2];
-        unroll!(STEP in 0..16, {
-            if STEP < (C::HEAD / 16) as usize {
-                // SAFETY: units of the stage; the whole warp is here.
-                unsafe {
-                    let rows = matrix::ldmatrix_x4(queries.at(STEP));
-                    let keys = matrix::ldmatrix_x4(lines.at(STEP));
-                    sums[0] = C::Element::multiply(rows, [keys[0], keys[1]], sums[0]);
-                    sums[1] = C::Element::multiply(rows, [keys[2], keys[3]], sums[1]);
-                }
-            }
-        });
-        let [a, b] = sums;
-        [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]]
+    pub(super) fn query_lines(self) -> Lines {
+        Lines::new(self.shared.queries(), C::ROW_BYTES, self.lane % 16, self.lane / 16)
+    }
+
+    /// Where it reads keys of a stage. Matrices: keys 0.., unit 0 and unit 1; then keys 8...
+    #[inline(always)]
+    pub(super) fn key_lines(self, stage: u32) -> Lines {
+        Lines::new(stage, C::CACHE_ROW, self.lane / 16 * 8 + self.lane % 8, self.lane / 8 % 2)
+    }
+
+    /// Where it reads values of a stage. Matrices: keys 0.. and 8.., unit 0; then unit 1.
+    #[inline(always)]
+    pub(super) fn value_lines(self, stage: u32) -> Lines {
+        Lines::new(stage + C::TILE_BYTES, C::CACHE_ROW, self.lane % 16, self.lane / 16)
     }
 
     /// Sets the scores of keys that a row does not see to minus infinity.
@@ -344,39 +311,11 @@ impl<C: Config> Pass<'_, C> {
             }
         });
     }
-
-    /// `O += P V`.
-    ///
-    /// # Safety
-    /// As for [`scores`](Self::scores).
-    #[inline(always)]
-    unsafe fn add_values(self, stage: u32, weights: &Scores, result: &mut C::Result) {
-        let [a, b, c, d, e, f, g, h] = *weights;
-        let pack = C::Element::pack;
-        let weights = [pack(a, b), pack(c, d), pack(e, f), pack(g, h)];
-        // Matrices: keys 0.. and 8.., columns 0..; then columns 8...
-        let lines = Lines::new::<C>(stage + C::TILE_BYTES, self.lane % 16, self.lane / 16);
-        let result = result.as_mut();
-        unroll!(PAIR in 0..16, {
-            if PAIR < (C::HEAD / 16) as usize {
-                // SAFETY: units of the stage; the whole warp is here.
-                let values = unsafe { matrix::ldmatrix_x4_trans(lines.at(PAIR)) };
-                unroll!(HALF in 0..2, {
-                    let at = 8 * PAIR + 4 * HALF;
-                    let sums = [result[at], result[at + 1], result[at + 2], result[at + 3]];
-                    let values = [values[2 * HALF], values[2 * HALF + 1]];
-                    // SAFETY: the whole warp is here.
-                    let sums = unsafe { C::Element::multiply(weights, values, sums) };
-                    unroll!(I in 0..4, { result[at + I] = sums[I]; });
-                });
-            }
-        });
-    }
 }
 
 /// The part of a tile in shared memory that a lane reads, two units of 16 bytes after the other.
 #[derive(Clone, Copy)]
-struct Lines {
+pub(super) struct Lines {
     /// Address of the lane's line.
     first: u32,
     /// Place of the first unit in it.
@@ -384,15 +323,15 @@ struct Lines {
 }
 
 impl Lines {
-    /// From unit 0 or 1 of this line of the tile on.
+    /// From unit 0 or 1 of this line of a tile on, whose lines have so many bytes.
     #[inline(always)]
-    fn new<C: Config>(tile: u32, line: u32, unit: u32) -> Self {
-        Self { first: tile + line * C::ROW_BYTES, unit: swizzle_units(unit, line) }
+    fn new(tile: u32, bytes: u32, line: u32, unit: u32) -> Self {
+        Self { first: tile + line * bytes, unit: swizzle_units(unit, line) }
     }
 
     /// Address of the unit two times `step` behind the first.
     #[inline(always)]
-    fn at(self, step: usize) -> u32 {
+    pub(super) fn at(self, step: usize) -> u32 {
         // Units of even distance: the exclusive or is that of `swizzle_units`. It changes three bits of the
         // unit; those above them become a part of the instruction.
         let unit = 2 * step as u32;
@@ -419,7 +358,7 @@ impl Line {
     /// # Safety
     /// The stage is a warp's own, and left; the place is the key's.
     #[inline(always)]
-    unsafe fn copy<C: Config>(self, index: u32, first_key: u32, place: Place) {
+    unsafe fn copy<C: Config>(self, index: u32, first_key: u32, place: Place<C::Cached>) {
         // The first line sets other bits than the index: the unit is that of `swizzle_units`.
         const { assert!(C::LINES.is_power_of_two() && C::LINES <= 8) };
         let line = index * C::LINES;
@@ -427,11 +366,11 @@ impl Line {
         let is_seen = key >= self.span.first && key < self.span.end;
         let bytes = if place.is_there && self.has_column && is_seen { UNIT_BYTES } else { 0 };
         let unit = self.unit ^ self.row ^ (line % 8);
-        let to = self.stage + (self.row + line) * C::ROW_BYTES + unit * UNIT_BYTES;
+        let to = self.stage + (self.row + line) * C::CACHE_ROW + unit * UNIT_BYTES;
         // SAFETY: units of the key's rows, or nothing; a place of the stage that is this lane's.
         unsafe {
-            async_copy::copy_cg_zfill(to, place.rows[0], bytes);
-            async_copy::copy_cg_zfill(to + C::TILE_BYTES, place.rows[1], bytes);
+            async_copy::copy_cg_zfill(to, place.rows[0].cast::<u16>(), bytes);
+            async_copy::copy_cg_zfill(to + C::TILE_BYTES, place.rows[1].cast::<u16>(), bytes);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The kernels, and the table of them that the host chooses from.
+//! The kernels for a cache of the queries' type, and the table of them. [`super::sm90`] has others.
 
 use cuda_std::{KernelArgs, kernel};
 use num::{bf16, f16};
@@ -6,7 +6,7 @@ use primitives::pipeline::Stages;
 
 use super::cache::Cache;
 use super::combine;
-use super::config::{Config, Element, ElementType, THREADS};
+use super::config::{Cached, Config, Element, ElementType, THREADS};
 use super::forward;
 use super::problem::{DecodeParams, Problem};
 use super::results::{Outputs, Parts};
@@ -17,8 +17,10 @@ use super::rotary::Rotary;
 pub struct Entry {
     /// Name of the entry point.
     pub name: &'static str,
-    /// Type of all tensors.
+    /// Type of queries and results.
     pub element: ElementType,
+    /// Whether the cache is in e4m3, else of that type.
+    pub is_e4m3: bool,
     /// Largest head size.
     pub head: u32,
     /// Bytes of dynamic shared memory.
@@ -31,12 +33,13 @@ impl Entry {
     /// The table's row for a kernel.
     pub const fn of<C: Config>(name: &'static str) -> Self {
         let element = <C::Element as Element>::TYPE;
-        Self { name, element, head: C::HEAD, shared: C::SHARED, resident: C::RESIDENT }
+        let is_e4m3 = C::Cached::IS_E4M3;
+        Self { name, element, is_e4m3, head: C::HEAD, shared: C::SHARED, resident: C::RESIDENT }
     }
 }
 
-/// The cache that new keys are put into, the new keys, and the tables of [`Rotary`]; null where there is
-/// none.
+/// The cache that new keys are put into, the new keys, the tables of [`Rotary`], and the scales of a cache in
+/// e4m3; null where there is none.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, KernelArgs)]
 pub struct Append {
@@ -52,11 +55,16 @@ pub struct Append {
     pub cosines: *const f32,
     /// Sines.
     pub sines: *const f32,
+    /// The scales of keys.
+    pub key_scales: *const f32,
+    /// The scales of values.
+    pub value_scales: *const f32,
 }
 
-/// Kernels: name, type, largest head size, stages of a warp, blocks of a multiprocessor.
+/// Kernels: name, types of queries and of the cache, largest head size, stages of a warp, blocks of a
+/// multiprocessor.
 macro_rules! kernels {
-    ($(#[kernel] fn $name:ident as $config:ident: $element:ident, head $head:literal,
+    ($(#[kernel] fn $name:ident as $config:ident: $element:ident on $cached:ident, head $head:literal,
         $stages:literal stages, $resident:literal resident;)*) => {
         $(
             /// The configuration of the kernel of this name.
@@ -65,6 +73,7 @@ macro_rules! kernels {
 
             impl Config for $config {
                 type Element = $element;
+                type Cached = $cached;
                 type Result = [f32; $head / 2];
                 type Stages = Stages<$stages>;
                 const RING: Self::Stages = Stages;
@@ -92,30 +101,36 @@ macro_rules! kernels {
                 totals: *mut f32,
             ) {
                 let problem = Problem { params: &params, lengths };
-                let Append { kept_keys, kept_values, new_keys, new_values, cosines, sines } = append;
+                let Append { kept_keys, kept_values, new_keys, new_values, cosines, sines, .. } = append;
+                let scales = [append.key_scales, append.value_scales];
                 let keys = if kept_keys.is_null() { keys } else { kept_keys.cast_const() };
                 let values = if kept_values.is_null() { values } else { kept_values.cast_const() };
-                let cache = Cache { keys, values, table, new_keys, new_values };
+                let (keys, values) = (keys.cast::<$cached>(), values.cast::<$cached>());
+                let cache = Cache { keys, values, table, new_keys, new_values, scales };
                 let rotary = Rotary { cosines, sines };
                 let parts = Parts { ended, sums, totals };
-            let outputs = Outputs { data, log_sum_exp, sinks, parts };
+                let outputs = Outputs { data, log_sum_exp, sinks, parts };
                 // SAFETY: the caller's contract.
                 unsafe { forward::run::<$config>(forward::Arguments { problem, queries, cache, rotary, outputs }) }
             }
         )*
 
         /// Every kernel of the pass.
-        pub const TABLE: &[Entry] = &[$(Entry::of::<$config>(stringify!($name))),*];
+        pub const TABLE: &[Entry] = &[$(
+            Entry::of::<$config>(stringify!($name)),
+        )*];
     };
 }
 
+pub(super) use kernels;
+
 kernels! {
-    #[kernel] fn attention_decode_bf16_64 as Bf16Head64: bf16, head 64, 6 stages, 2 resident;
-    #[kernel] fn attention_decode_bf16_128 as Bf16Head128: bf16, head 128, 3 stages, 2 resident;
-    #[kernel] fn attention_decode_bf16_256 as Bf16Head256: bf16, head 256, 3 stages, 1 resident;
-    #[kernel] fn attention_decode_f16_64 as F16Head64: f16, head 64, 6 stages, 2 resident;
-    #[kernel] fn attention_decode_f16_128 as F16Head128: f16, head 128, 3 stages, 2 resident;
-    #[kernel] fn attention_decode_f16_256 as F16Head256: f16, head 256, 3 stages, 1 resident;
+    #[kernel] fn attention_decode_bf16_64 as Bf16Head64: bf16 on u16, head 64, 6 stages, 2 resident;
+    #[kernel] fn attention_decode_bf16_128 as Bf16Head128: bf16 on u16, head 128, 3 stages, 2 resident;
+    #[kernel] fn attention_decode_bf16_256 as Bf16Head256: bf16 on u16, head 256, 3 stages, 1 resident;
+    #[kernel] fn attention_decode_f16_64 as F16Head64: f16 on u16, head 64, 6 stages, 2 resident;
+    #[kernel] fn attention_decode_f16_128 as F16Head128: f16 on u16, head 128, 3 stages, 2 resident;
+    #[kernel] fn attention_decode_f16_256 as F16Head256: f16 on u16, head 256, 3 stages, 1 resident;
 }
 
 /// Kernels: name and type.

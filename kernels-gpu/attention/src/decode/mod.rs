@@ -22,6 +22,7 @@
 //!   of 16, a tile takes one look at the table, else each key takes one.
 //! * **New keys** are not in the cache yet. The warp that has one in its tile copies it from where it comes,
 //!   rotates it in its stage, and stores it and its value to the cache, which nobody reads there.
+//! * **In e4m3**, with a scale for each head of keys, a cache has half the bytes: on Hopper.
 //!
 //! A length counts as no less than 0 and no more than the most. The keys of a page that there is not are
 //! zeros, as are their values.
@@ -34,10 +35,13 @@
 //! | [`schedule`] | how the work is shared out |
 //! | [`cache`] | where keys and values lie |
 //! | [`rotary`] | rotation of queries and new keys |
-//! | [`forward`] | copies and products |
+//! | [`forward`] | copies, and the softmax |
+//! | [`bits`] | products with a cache of the queries' type, and new keys for it |
 //! | [`results`] | from a block's warps to memory |
 //! | [`combine`] | from blocks' parts to results |
+//! | `sm90` | what [`bits`] has, of a cache in e4m3; its kernels |
 
+pub mod bits;
 pub mod cache;
 pub mod combine;
 pub mod config;
@@ -47,3 +51,5 @@ pub mod problem;
 pub mod results;
 pub mod rotary;
 pub mod schedule;
+#[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
+pub mod sm90;

@@ -5,7 +5,7 @@ use cuda_std::{thread, vector};
 use layout::{UNIT_BYTES, swizzle_units};
 use primitives::unroll;
 
-use super::config::{Config, Element, THREADS, TILE_ROWS, UNIT, WARPS};
+use super::config::{Cached, Config, Element, THREADS, TILE_ROWS, UNIT, WARPS};
 use super::forward::Pass;
 use super::problem::{DecodeParams, Row};
 use super::schedule::Cursor;
@@ -156,7 +156,7 @@ const WORDS: u32 = UNIT_BYTES / 4;
 
 impl<C: Config> Pass<'_, C> {
     /// Adds up what the warps have of an item, and stores it. The warps' results lie in the stage at `stage`
-    /// of their rings meanwhile.
+    /// of their rings meanwhile, if they have no place of their own.
     ///
     /// # Safety
     /// All threads of the block call it; the warps have left that stage, and nothing is copied to it before
@@ -204,8 +204,12 @@ impl<C: Config> Pass<'_, C> {
     /// Address of a unit of f32 of a warp's results in a stage.
     #[inline(always)]
     fn unit(self, stage: u32, warp: u32, row: u32, unit: u32) -> u32 {
-        let first = self.shared.ring(warp * C::STAGES) + stage + row * (C::HEAD * 4);
-        first + swizzle_units(unit, row) * UNIT_BYTES
+        let results = if C::OWN_RESULTS > 0 {
+            self.shared.results(warp)
+        } else {
+            self.shared.ring(warp * C::STAGES) + stage
+        };
+        results + row * (C::HEAD * 4) + swizzle_units(unit, row) * UNIT_BYTES
     }
 
     /// Leaves the warp's part where all threads can read it.
@@ -224,8 +228,17 @@ impl<C: Config> Pass<'_, C> {
                     let Total { max, sum } = totals[HALF];
                     vector::store_shared_v2(self.shared.totals(self.warp * TILE_ROWS + row), [max, sum]);
                 }
+                unroll!(STEP in 0..16, {
+                    if C::Cached::IS_E4M3 && STEP < (C::HEAD / 16) as usize {
+                        // Even columns of 16 come before the odd ones.
+                        let to = self.unit(stage, self.warp, row, 4 * STEP as u32 + pair);
+                        let at = 8 * STEP + 2 * HALF;
+                        let four = [values[at], values[at + 4], values[at + 1], values[at + 5]];
+                        vector::store_shared_v4(to, four);
+                    }
+                });
                 unroll!(STEP in 0..32, {
-                    if STEP < (C::HEAD / 8) as usize {
+                    if !C::Cached::IS_E4M3 && STEP < (C::HEAD / 8) as usize {
                         let to = self.unit(stage, self.warp, row, 2 * STEP as u32 + pair / 2);
                         let at = 4 * STEP + 2 * HALF;
                         vector::store_shared_v2(to + pair % 2 * 8, [values[at], values[at + 1]]);

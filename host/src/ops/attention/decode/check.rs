@@ -23,11 +23,8 @@ impl Decode<'_> {
         let dtype = self.queries.dtype();
         let out = self.out.view();
         check_head_size(size)?;
-        for (argument, operand) in
-            [("the keys", &cached_keys), ("the values", &cached_values), ("the result", &out)]
-        {
-            check_type(argument, operand.dtype(), dtype)?;
-        }
+        check_type("the result", out.dtype(), dtype)?;
+        self.check_cache_type()?;
         let matrices = if self.pages.is_some() { matrices } else { batch };
         expect_sides("the keys", &cached_keys, [matrices, keys, kv_heads, size])?;
         expect_sides("the values", &cached_values, [matrices, keys, kv_heads, size])?;
@@ -100,6 +97,7 @@ impl Decode<'_> {
         };
         let problem = DecodeProblem {
             dtype: self.queries.dtype(),
+            cache: self.cache.rows()[0].dtype(),
             batch: count("the batch", batch)?,
             queries: length("the queries", queries)?,
             keys,
@@ -132,6 +130,9 @@ impl Decode<'_> {
         }
         if let Some(rotary) = &self.rotary {
             rotary.check_device(stream)?;
+        }
+        if let Some(scales) = &self.scales {
+            scales.check_devices(stream)?;
         }
         stream.same_device("the result", self.out.device())?;
         if let Some(log_sum_exp) = &self.log_sum_exp {

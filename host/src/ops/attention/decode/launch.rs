@@ -5,6 +5,7 @@ use attention::decode::config::{ElementType, THREADS, TILE_ROWS};
 use attention::decode::instances::{self, TABLE};
 use attention::decode::problem::DecodeParams;
 use attention::decode::results::{ENDED_WORDS, PLACES};
+use attention::decode::sm90::instances::{self as e4m3, TABLE as E4M3_TABLE};
 use attention::problem::Strides;
 use cuda_std::kernel::Kernel as KernelType;
 
@@ -99,7 +100,7 @@ fn strides(shape: Shape) -> Strides {
     Strides { row, head, matrix }
 }
 
-/// The bits of rows' elements.
+/// The bits of rows' elements; of e4m3 two a number.
 fn bits(rows: Option<Heads<'_>>) -> Option<DeviceView<'_, u16>> {
     rows.map(|rows| rows.data.cast::<u16>())
 }
@@ -129,8 +130,19 @@ unsafe fn pass_as<K: KernelType<Params = PassParameters>>(
     let [new_keys, new_values] = new.map(bits);
     let [cosines, sines] =
         decode.rotary.map_or([None, None], |rotary| [Some(rotary.cosines), Some(rotary.sines)]);
-    let append =
-        instances::AppendArgs { kept_keys, kept_values, new_keys, new_values, cosines, sines }.pass();
+    let [key_scales, value_scales] =
+        decode.scales.map_or([None, None], |scales| [Some(scales.keys), Some(scales.values)]);
+    let append = instances::AppendArgs {
+        kept_keys,
+        kept_values,
+        new_keys,
+        new_values,
+        cosines,
+        sines,
+        key_scales,
+        value_scales,
+    }
+    .pass();
     let arguments = (
         params,
         decode.queries.data.cast::<u16>(),
@@ -183,12 +195,14 @@ type PassParameters = <instances::attention_decode_bf16_64 as KernelType>::Param
 type CombineParameters = <instances::attention_combine_bf16 as KernelType>::Params;
 type Pass = unsafe fn(&Stream, &DecodePlan, DecodeParams, &mut Decode<'_>, &mut Parts) -> Result<()>;
 
-/// In the order of the table.
-static PASSES: [Pass; TABLE.len()] = [
+/// In the order of the tables.
+static PASSES: [Pass; TABLE.len() + E4M3_TABLE.len()] = [
     pass_as::<instances::attention_decode_bf16_64>,
     pass_as::<instances::attention_decode_bf16_128>,
     pass_as::<instances::attention_decode_bf16_256>,
     pass_as::<instances::attention_decode_f16_64>,
     pass_as::<instances::attention_decode_f16_128>,
     pass_as::<instances::attention_decode_f16_256>,
+    pass_as::<e4m3::attention_decode_bf16_e4m3_128>,
+    pass_as::<e4m3::attention_decode_f16_e4m3_128>,
 ];

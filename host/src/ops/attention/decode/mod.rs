@@ -4,6 +4,7 @@ mod append;
 mod check;
 mod launch;
 mod plan;
+mod scales;
 
 use crate::error::Result;
 use crate::memory::{DeviceView, DeviceViewMut};
@@ -15,6 +16,7 @@ use append::Cache;
 
 pub use append::Rotary;
 pub use plan::{DecodePlan, DecodeProblem};
+pub use scales::CacheScales;
 
 /// A cache in pages: which page of keys and values each so many keys of a sequence are on.
 ///
@@ -83,13 +85,15 @@ pub struct Decode<'a> {
     scale: Option<f32>,
     mask: Mask,
     rotary: Option<Rotary<'a>>,
+    scales: Option<CacheScales<'a>>,
     blocks: Option<u32>,
 }
 
 impl<'a> Decode<'a> {
     /// `queries` and `out` are `[batch, queries, heads, head size]`, `keys` and `values` are `[batch, most
     /// keys, kv heads, head size]`, or `[pages, keys of a page, kv heads, head size]` with
-    /// [`pages`](Self::pages): all bf16, or all f16. Heads and head sizes as for
+    /// [`pages`](Self::pages): all bf16, or all f16; or keys and values in e4m3, with
+    /// [`scales`](Self::scales). Heads and head sizes as for
     /// [`Attention`](super::Attention).
     pub fn new(queries: Heads<'a>, keys: Heads<'a>, values: Heads<'a>, out: HeadsMut<'a>) -> Self {
         Self::of(queries, Cache::Read([keys, values]), out)
@@ -113,8 +117,21 @@ impl<'a> Decode<'a> {
 
     fn of(queries: Heads<'a>, cache: Cache<'a>, out: HeadsMut<'a>) -> Self {
         let (lengths, pages, log_sum_exp, sinks) = (None, None, None, None);
-        let (scale, mask, rotary, blocks) = (None, Mask::FULL, None, None);
-        Decode { queries, cache, out, lengths, pages, log_sum_exp, sinks, scale, mask, rotary, blocks }
+        let (scale, mask, rotary, scales, blocks) = (None, Mask::FULL, None, None, None);
+        Decode {
+            queries,
+            cache,
+            out,
+            lengths,
+            pages,
+            log_sum_exp,
+            sinks,
+            scale,
+            mask,
+            rotary,
+            scales,
+            blocks,
+        }
     }
 
     /// The keys of each sequence, `[batch]`; else all have the most. They are on the device, and the host
@@ -154,6 +171,14 @@ impl<'a> Decode<'a> {
     /// been rotated when they were put there.
     pub fn rotary(self, rotary: Rotary<'a>) -> Self {
         Decode { rotary: Some(rotary), ..self }
+    }
+
+    /// For a cache in e4m3, with half the bytes of the other types, on Hopper: head sizes that are a multiple
+    /// of 16 up to 128. Its elements are widened, without loss, to the type of the queries, and multiplied in
+    /// that type. New keys, once rotated, and new values are divided by their scale and rounded to e4m3;
+    /// beyond 448 they become that.
+    pub fn scales(self, scales: CacheScales<'a>) -> Self {
+        Decode { scales: Some(scales), ..self }
     }
 
     /// In so many blocks, at least 1; else in as many as run at once. Fewer leave multiprocessors to other

@@ -5,6 +5,7 @@ use std::fmt;
 use attention::decode::config::{CHUNK, ElementType, TILE_ROWS};
 use attention::decode::instances::{Entry, TABLE};
 use attention::decode::schedule::Share;
+use attention::decode::sm90::instances::TABLE as E4M3_TABLE;
 
 use crate::device::Device;
 use crate::error::Result;
@@ -16,8 +17,10 @@ use super::super::problem::Mask;
 /// Decode attention of some shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DecodeProblem {
-    /// Type of all tensors.
+    /// Type of queries and results.
     pub dtype: DType,
+    /// Type of keys and values in the cache: the same, or e4m3.
+    pub cache: DType,
     /// Sequences.
     pub batch: u32,
     /// Queries of a sequence.
@@ -75,19 +78,20 @@ impl DecodeProblem {
         let last = self.queries.saturating_sub(1) as i32;
         let (top, bottom) = (band.visible(diagonal, self.keys), band.visible(diagonal + last, self.keys));
         let keys = u64::from(bottom.end.saturating_sub(top.first));
-        let row = u64::from(self.head_size) * self.dtype.size() as u64;
+        let row = u64::from(self.head_size) * self.cache.size() as u64;
         2 * u64::from(self.batch) * u64::from(self.kv_heads) * keys * row
     }
 }
 
-/// As in `bf16 [32, 1, 32, 128] on [32, 8192, 8, 128] in pages of 16, own lengths, full`.
+/// As in `bf16 [32, 1, 32, 128] on f8_e4m3 [32, 8192, 8, 128] in pages of 16, own lengths, full`.
 impl fmt::Display for DecodeProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let DecodeProblem { dtype, batch, queries, keys, heads, kv_heads, head_size, mask, .. } = self;
-        write!(
-            f,
-            "{dtype} [{batch}, {queries}, {heads}, {head_size}] on [{batch}, {keys}, {kv_heads}, {head_size}]"
-        )?;
+        write!(f, "{dtype} [{batch}, {queries}, {heads}, {head_size}] on ")?;
+        if self.cache != *dtype {
+            write!(f, "{} ", self.cache)?;
+        }
+        write!(f, "[{batch}, {keys}, {kv_heads}, {head_size}]")?;
         if let Some([_, page_size, _]) = self.pages {
             write!(f, " in pages of {page_size}")?;
         }
@@ -121,7 +125,7 @@ pub struct DecodePlan {
     pub is_cut: bool,
     /// How long it should take if all sequences have the most keys, microseconds: an estimate, not a promise.
     pub estimate_us: f64,
-    /// The kernel's place in the table.
+    /// The kernel's place among [`entries`].
     pub(super) index: usize,
 }
 
@@ -136,6 +140,7 @@ const BYTES_PER_US: f64 = 32e3;
 #[derive(Debug, Clone, Copy)]
 struct DeviceCapabilities {
     is_ampere: bool,
+    is_hopper: bool,
     sm_count: u32,
     shared_per_block: u32,
     shared_per_sm: u32,
@@ -144,11 +149,17 @@ struct DeviceCapabilities {
 /// Shared memory of each block that the system has.
 const SYSTEM_BYTES: u32 = 1024;
 
+/// All kernels: those for a cache in e4m3 come last.
+pub(super) fn entries() -> impl Iterator<Item = &'static Entry> {
+    TABLE.iter().chain(E4M3_TABLE)
+}
+
 impl DecodePlan {
     pub(super) fn new(problem: DecodeProblem, device: &Device, blocks: Option<u32>) -> Result<Self> {
         let properties = device.properties();
         let capabilities = DeviceCapabilities {
             is_ampere: device.arch().major >= 8,
+            is_hopper: (device.arch().major, device.arch().minor) == (9, 0),
             sm_count: properties.sm_count.max(1),
             shared_per_block: properties.shared_per_block_optin,
             shared_per_sm: properties.shared_per_sm,
@@ -158,7 +169,7 @@ impl DecodePlan {
                 "the problem",
                 format!("{problem} on {}", device.arch()),
                 "one that a kernel can do on this device".to_owned(),
-                "the kernels want compute capability 8.0; those for heads of more than 128 elements want the shared memory of 9.0",
+                "the kernels want compute capability 8.0; those for heads of more than 128 elements want the shared memory of 9.0, those for a cache in e4m3 want 9.0 itself",
             )
         })
     }
@@ -166,11 +177,12 @@ impl DecodePlan {
     fn on(problem: DecodeProblem, device: DeviceCapabilities, blocks: Option<u32>) -> Option<Self> {
         let fits = |entry: &Entry| {
             dtype(entry.element) == problem.dtype
+                && entry.is_e4m3 == (problem.cache != problem.dtype)
                 && entry.head >= problem.head_size
                 && entry.shared <= device.shared_per_block
-                && device.is_ampere
+                && if entry.is_e4m3 { device.is_hopper } else { device.is_ampere }
         };
-        let fitting = TABLE.iter().enumerate().filter(|(_, entry)| fits(entry));
+        let fitting = entries().enumerate().filter(|(_, entry)| fits(entry));
         let (index, entry) = fitting.min_by_key(|(_, entry)| entry.head)?;
         let resident = (device.shared_per_sm / (entry.shared + SYSTEM_BYTES)).clamp(1, entry.resident);
         // Checked to be few enough.
@@ -189,7 +201,10 @@ impl DecodePlan {
 
     /// The table's row.
     pub(super) fn entry(&self) -> &'static Entry {
-        &TABLE[self.index]
+        match self.index.checked_sub(TABLE.len()) {
+            None => &TABLE[self.index],
+            Some(index) => &E4M3_TABLE[index],
+        }
     }
 }
 
@@ -225,12 +240,14 @@ mod tests {
 
     const H200: DeviceCapabilities = DeviceCapabilities {
         is_ampere: true,
+        is_hopper: true,
         sm_count: 132,
         shared_per_block: 227 * 1024,
         shared_per_sm: 228 * 1024,
     };
     const PROBLEM: DecodeProblem = DecodeProblem {
         dtype: DType::BF16,
+        cache: DType::BF16,
         batch: 32,
         queries: 1,
         keys: 8192,
@@ -277,16 +294,34 @@ mod tests {
     fn the_shortest_rows_that_hold_the_head() {
         for (head_size, kernel) in [(8, 64), (64, 64), (72, 128), (128, 128), (136, 256), (256, 256)] {
             for dtype in [DType::BF16, DType::F16] {
-                let plan = plan(DecodeProblem { dtype, head_size, ..PROBLEM });
+                let plan = plan(DecodeProblem { dtype, cache: dtype, head_size, ..PROBLEM });
                 assert_eq!(plan.kernel, format!("attention_decode_{dtype}_{kernel}"));
             }
         }
         // An A100: shared memory for one block of head size 128, and none of 256.
-        let ampere = DeviceCapabilities { shared_per_block: 163 * 1024, shared_per_sm: 164 * 1024, ..H200 };
+        let ampere = DeviceCapabilities {
+            is_hopper: false,
+            shared_per_block: 163 * 1024,
+            shared_per_sm: 164 * 1024,
+            ..H200
+        };
         assert_eq!(DecodePlan::on(PROBLEM, ampere, None).unwrap().blocks, 132);
         assert_eq!(DecodePlan::on(DecodeProblem { head_size: 256, ..PROBLEM }, ampere, None), None);
         let turing = DeviceCapabilities { is_ampere: false, ..H200 };
         assert_eq!(DecodePlan::on(PROBLEM, turing, None), None);
+    }
+
+    #[test]
+    fn a_cache_in_e4m3_is_hoppers_and_has_half_the_bytes() {
+        let problem = DecodeProblem { cache: DType::F8E4M3, ..PROBLEM };
+        assert_eq!(2 * problem.bytes(), PROBLEM.bytes());
+        for (dtype, kernel) in [(DType::BF16, "bf16"), (DType::F16, "f16")] {
+            let plan = plan(DecodeProblem { dtype, ..problem });
+            assert_eq!(plan.kernel, format!("attention_decode_{kernel}_e4m3_128"));
+        }
+        let other = DeviceCapabilities { is_hopper: false, ..H200 };
+        assert_eq!(DecodePlan::on(problem, other, None), None);
+        assert_eq!(DecodePlan::on(DecodeProblem { head_size: 256, ..problem }, H200, None), None);
     }
 
     #[test]

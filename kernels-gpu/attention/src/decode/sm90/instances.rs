@@ -1,0 +1,18 @@
+//! The kernels for a cache in e4m3, and the table of them.
+
+use cuda_std::kernel;
+use num::{E4M3, bf16, f16};
+use primitives::pipeline::Stages;
+
+use super::super::cache::Cache;
+use super::super::config::{Config, THREADS};
+use super::super::forward;
+use super::super::instances::{Append, Entry, kernels};
+use super::super::problem::{DecodeParams, Problem};
+use super::super::results::{Outputs, Parts};
+use super::super::rotary::Rotary;
+
+kernels! {
+    #[kernel] fn attention_decode_bf16_e4m3_128 as Bf16E4m3Head128: bf16 on E4M3, head 128, 4 stages, 2 resident;
+    #[kernel] fn attention_decode_f16_e4m3_128 as F16E4m3Head128: f16 on E4M3, head 128, 4 stages, 2 resident;
+}
