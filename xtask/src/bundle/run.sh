@@ -219,7 +219,7 @@ sanitize() {
         memcheck) options="--report-api-errors no" ;;
         racecheck) options="--racecheck-report all" ;;
         # Rings of many stages in many blocks: more barriers than it has room for otherwise.
-        synccheck) options="--num-cuda-barriers 65536" ;;
+        synccheck) options="--num-cuda-barriers 8192" ;;
         *) options= ;;
         esac
         # Options of two words each.
