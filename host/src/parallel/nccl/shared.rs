@@ -23,6 +23,9 @@ const NAP: Duration = Duration::from_micros(200);
 /// How long a call that has failed waits for its communicator's abort, which ends what NCCL still does with
 /// the call's buffers. Without graphs it takes less.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// How long the end of a rank waits for it: a process that ends while NCCL still aborts has crashed in it. A
+/// graph with calls of the communicator holds up the abort for as long as it lives.
+const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The first failure among the ranks of a group that this process has.
 #[derive(Default)]
@@ -96,6 +99,8 @@ pub struct Shared {
     pub limit: Duration,
     /// `None` when it was aborted: then there is a failure.
     handle: Mutex<Option<Handle>>,
+    /// The thread that aborts it.
+    aborting: Mutex<Option<JoinHandle<()>>>,
     pub failure: Arc<Failure>,
     /// Of marks; then a number for barriers.
     pub counts: DeviceBuffer<u32>,
@@ -190,6 +195,7 @@ impl Shared {
             ranks,
             limit,
             handle: Mutex::new(Some(Handle(comm))),
+            aborting: Mutex::default(),
             failure,
             counts,
             seen,
@@ -222,20 +228,31 @@ impl Shared {
         };
         // Another rank's failure may have come first.
         self.failure.found(self.seat, &error);
-        if let Some(thread) = self.abort(handle) {
-            let begun = Instant::now();
-            while !thread.is_finished() && begun.elapsed() < PATIENCE {
-                sleep(NAP);
-            }
-        }
+        self.abort(handle);
+        self.await_abort(PATIENCE);
         Ok(self.failure.check(self.seat)?)
     }
 
     /// Stops all that the communicator has queued, after a failure. Nobody waits for the handle meanwhile.
-    fn abort(&self, mut handle: MutexGuard<'_, Option<Handle>>) -> Option<JoinHandle<()>> {
+    fn abort(&self, mut handle: MutexGuard<'_, Option<Handle>>) {
         let comm = handle.take();
         drop(handle);
-        abort(self.nccl, &self.device, comm?)
+        if let Some(comm) = comm {
+            let thread = abort(self.nccl, &self.device, comm);
+            *self.aborting.lock().unwrap_or_else(PoisonError::into_inner) = thread;
+        }
+    }
+
+    /// Waits until the abort has ended, if there is one.
+    fn await_abort(&self, limit: Duration) {
+        let begun = Instant::now();
+        let is_under_way = || {
+            let thread = self.aborting.lock().unwrap_or_else(PoisonError::into_inner);
+            thread.as_ref().is_some_and(|thread| !thread.is_finished())
+        };
+        while is_under_way() && begun.elapsed() < limit {
+            sleep(NAP);
+        }
     }
 
     /// Fails the group by an error that this rank has found.
@@ -263,7 +280,7 @@ impl Shared {
         if let Err(error) = self.device.alive() {
             self.failure.tell(self.seat, format!("rank {}: {error}", self.seat.whole));
         }
-        self.failure.check(self.seat).inspect_err(|_| drop(self.abort(handle)))
+        self.failure.check(self.seat).inspect_err(|_| self.abort(handle))
     }
 
     fn calls(&self) -> MutexGuard<'_, (VecDeque<(u32, Call)>, u32)> {
@@ -319,7 +336,7 @@ impl Drop for Shared {
         let _ = self.counts.synchronize();
         // The calls of a failed group may never end: then it aborts the communicator.
         let _ = self.look();
-        let Some(Handle(comm)) = self.handle().take() else { return };
+        let Some(Handle(comm)) = self.handle().take() else { return self.await_abort(LAST_PATIENCE) };
         // SAFETY: a live communicator, which nobody uses any more; its calls have ended.
         let _ = self.device.clean_up(|| Ok(unsafe { (self.nccl.comm_destroy)(comm) }));
     }
