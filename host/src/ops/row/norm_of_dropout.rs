@@ -33,14 +33,16 @@ use crate::tensor::Tensor;
 /// let norm = Norm { kind, weight, bias: None, eps: 1e-5, activation: Activation::None };
 /// let normed = norm.dropout(0.25, &generator, 0).add_and_run(&stream, &x, &residual, true)?;
 /// let (sum, moments) = (normed.sum.expect("a residual was added"), normed.moments.expect("asked for"));
-/// assert_eq!(sum.to_vec::<f32>(&stream)?, dropout(&stream, &x, 0.25, &generator, 0)?.to_vec::<f32>(&stream)?);
+/// let dropped = dropout(&stream, &x, 0.25, &generator, 0)?;
+/// assert_eq!(sum.to_vec::<f32>(&stream)?, dropped.to_vec::<f32>(&stream)?);
 ///
 /// // The gradient by the sum is the residual's; that by `x` has the same mask.
 /// let (dy, of_shared) = (Tensor::from_slice(&stream, &[2, 4], &[1.0f32; 8])?, [false, false]);
-/// let backward = NormBackward { kind, x: &sum, dy: &dy, moments: &moments, weight, residual: None, of_shared };
+/// let (x, dy, moments) = (&sum, &dy, &moments);
+/// let backward = NormBackward { kind, x, dy, moments, weight, residual: None, of_shared };
 /// let of_residual = backward.run(&stream)?.x;
 /// let of_x = dropout(&stream, &of_residual, 0.25, &generator, 0)?;
-/// # assert_eq!(of_x.shape(), x.shape());
+/// # assert_eq!(of_x.shape(), sum.shape());
 /// # Ok(())
 /// # }
 /// ```

@@ -24,7 +24,8 @@ use crate::tensor::{DType, Tensor};
 /// # fn main() -> ironwarp::Result<()> {
 /// let stream = Device::open(0)?.stream()?;
 /// let x = Tensor::from_slice(&stream, &[1, 2], &[3.0f32, 1.0])?;
-/// let (scale, mut amax) = (DeviceBuffer::from_slice(&stream, &[8.0f32])?, DeviceBuffer::zeroed(&stream, 1)?);
+/// let scale = DeviceBuffer::from_slice(&stream, &[8.0f32])?;
+/// let mut amax = DeviceBuffer::zeroed(&stream, 1)?;
 ///
 /// let kind = NormKind::Layer;
 /// let norm = Norm { kind, weight: None, bias: None, eps: 0.0, activation: Activation::None };
