@@ -41,11 +41,11 @@ Examples:
 const TESTED: &[&str] = &["ironwarp", "ironwarp-driver"];
 /// The package of kernels with bugs on purpose, its folder, and its program that runs them.
 const CORPUS: (&str, &str, &str) = ("ironwarp-checker", "kernels-gpu/checker", "corpus");
-const LIMIT_MIB: u64 = 56;
+const LIMIT_MIB: u64 = 48;
 /// Where programs and PTX lie in the bundle, and the archive that the script unpacks them from.
 const PACKED: [&str; 4] = ["tests", "benches", "examples", "ptx"];
 const ARCHIVE: &str = "programs.tar.xz";
-const XZ: &str = "xz --lzma2=preset=3,dict=256MiB";
+const XZ: &str = "xz --lzma2=preset=3,dict=256MiB,mode=normal";
 const RUN_SCRIPT: &str = include_str!("bundle/run.sh");
 
 /// A program that cargo has built.
