@@ -1,8 +1,9 @@
 //! Where ranks meet: a server in the process that made the id.
 //!
-//! A rank sends requests on a connection of its own, one at a time, and waits for the answer to each. The hub
-//! answers when all ranks of the group have sent theirs. A connection that ends without [`BYE`] ends the
-//! group: the others are answered with an error.
+//! A rank has two connections: one for its calls, and one by which it connects to those that it calls for the
+//! first time. On each it sends one request at a time, and waits for the answer. The hub answers when all
+//! ranks of the group have sent theirs. A connection that ends without [`BYE`] ends the group: the others are
+//! answered with an error.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -20,13 +21,21 @@ pub const BROADCAST: u32 = 3;
 pub const ALL_TO_ALL: u32 = 4;
 pub const SEND: u32 = 5;
 pub const RECEIVE: u32 = 6;
-/// The first request of a rank: `peer` is its number, `operator` the number of ranks.
+/// The first request of a connection: `peer` is the rank's number, `operator` the number of ranks, `dtype`
+/// which [`Line`] it is.
 pub const JOIN: u32 = 7;
 /// The last one, which has no answer.
 pub const BYE: u32 = 8;
 
 /// `ncclInvalidUsage`: ranks that do not call the same.
 const MISMATCH: i32 = 5;
+
+/// The connections of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    Calls,
+    Connects,
+}
 
 /// The head of a request; the bytes that the rank gives follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +85,7 @@ fn rest(from: &mut TcpStream, length: &[u8]) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The requests of a group that wait, by rank, and where the answers go.
+/// The requests of a group that wait on one line, by rank, and where the answers go.
 #[derive(Default)]
 struct Group {
     ranks: usize,
@@ -94,11 +103,11 @@ pub fn start() -> io::Result<[u8; 128]> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut id = [0; 128];
     id[..2].copy_from_slice(&listener.local_addr()?.port().to_le_bytes());
-    let group = Arc::new(Mutex::<Group>::default());
+    let lines = Arc::new([Line::Calls, Line::Connects].map(|_| Mutex::<Group>::default()));
     thread::Builder::new().name("fake-nccl-hub".into()).spawn(move || {
         for connection in listener.incoming().flatten() {
-            let group = group.clone();
-            thread::spawn(move || serve(&group, connection));
+            let lines = lines.clone();
+            thread::spawn(move || serve(&lines, connection));
         }
     })?;
     Ok(id)
@@ -112,10 +121,10 @@ pub fn connect(id: &[u8; 128]) -> io::Result<TcpStream> {
 }
 
 /// A rank's connection, to its end.
-fn serve(group: &Mutex<Group>, mut connection: TcpStream) {
+fn serve(lines: &[Mutex<Group>; 2], mut connection: TcpStream) {
     let _ = connection.set_nodelay(true);
     let Ok((head, _)) = receive(&mut connection) else { return };
-    let rank = head.peer.cast_unsigned();
+    let (rank, group) = (head.peer.cast_unsigned(), &lines[usize::from(head.dtype != 0)]);
     let Ok(writer) = connection.try_clone() else { return };
     {
         let mut group = locked(group);
@@ -124,12 +133,10 @@ fn serve(group: &Mutex<Group>, mut connection: TcpStream) {
         group.request(rank, head, Vec::new());
     }
     loop {
-        let request = receive(&mut connection);
-        let mut group = locked(group);
-        match request {
+        match receive(&mut connection) {
             Ok((Head { kind: BYE, .. }, _)) => return,
-            Ok((head, given)) => group.request(rank, head, given),
-            Err(_) => return group.end(),
+            Ok((head, given)) => locked(group).request(rank, head, given),
+            Err(_) => return lines.iter().for_each(|line| locked(line).end()),
         }
     }
 }

@@ -6,6 +6,9 @@
 //! stream, and in graphs, and wait for ranks that do not come until somebody aborts the communicator. The
 //! driver's functions are handed over by [`fake_nccl_use`], since a library cannot see those of the program.
 //!
+//! As with NCCL, ranks are connected by the first call that needs it: a thread waits until all of them make
+//! it, or both of a pair, and queues the call then. Until it has, the communicator is in progress.
+//!
 //! As with NCCL, a communicator ends, and an abort returns, when no graph has its calls any more: a user
 //! object of each graph tells when that is.
 //!
@@ -19,7 +22,6 @@ mod rank;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
 
 use rank::{Call, Rank, RankPtr};
 
@@ -58,6 +60,10 @@ pub struct Driver {
     pub create_object: unsafe extern "C" fn(*mut *mut c_void, *mut c_void, Callback, c_uint, c_uint) -> c_int,
     /// `cuGraphRetainUserObject`.
     pub retain_object: unsafe extern "C" fn(*mut c_void, *mut c_void, c_uint, c_uint) -> c_int,
+    /// `cuCtxGetCurrent`.
+    pub get_current: unsafe extern "C" fn(*mut *mut c_void) -> c_int,
+    /// `cuCtxSetCurrent`.
+    pub set_current: unsafe extern "C" fn(*mut c_void) -> c_int,
 }
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
@@ -155,8 +161,11 @@ pub unsafe extern "C" fn ncclCommInitRankConfig(
 /// `comm` is a live communicator, which is used no more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommDestroy(comm: RankPtr) -> Code {
-    // SAFETY: the caller's promise.
-    unsafe { Box::from_raw(comm) }.leave();
+    // SAFETY: the caller's promise. Nothing has the rank when its thread has ended.
+    unsafe {
+        (*comm).leave();
+        drop(Box::from_raw(comm));
+    }
     SUCCESS
 }
 
@@ -164,8 +173,11 @@ pub unsafe extern "C" fn ncclCommDestroy(comm: RankPtr) -> Code {
 /// As for [`ncclCommDestroy`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommAbort(comm: RankPtr) -> Code {
-    // SAFETY: the caller's promise.
-    unsafe { Box::from_raw(comm) }.abort();
+    // SAFETY: as for `ncclCommDestroy`.
+    unsafe {
+        (*comm).abort();
+        drop(Box::from_raw(comm));
+    }
     SUCCESS
 }
 
@@ -174,7 +186,7 @@ pub unsafe extern "C" fn ncclCommAbort(comm: RankPtr) -> Code {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommGetAsyncError(comm: RankPtr, code: *mut Code) -> Code {
     // SAFETY: the caller's promise.
-    unsafe { *code = (*comm).state().load(Ordering::Acquire) };
+    unsafe { *code = (*comm).state() };
     SUCCESS
 }
 
@@ -184,6 +196,50 @@ pub unsafe extern "C" fn ncclCommGetAsyncError(comm: RankPtr, code: *mut Code) -
 /// `comm` is a live communicator; the buffers live until the call is done; the stream is one of the driver.
 unsafe fn queue(comm: RankPtr, call: Call, stream: *mut c_void) -> Code {
     let Some(driver) = DRIVER.get() else { return INVALID_USAGE };
+    let mut context = null_mut();
+    // SAFETY: a place to write to.
+    if unsafe { (driver.get_current)(&mut context) } != 0 {
+        return CUDA_ERROR;
+    }
+    let place = Place { comm, stream, context };
+    let queue = move || {
+        let Place { comm, stream, context } = place.get();
+        // SAFETY: the communicator is not freed before the thread that connects it has ended; the rest is the
+        // caller's promise, who waits until the communicator is no more in progress, or aborts it.
+        unsafe {
+            match (driver.set_current)(context) {
+                0 => launch(driver, comm, call, stream),
+                _ => CUDA_ERROR,
+            }
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { (*comm).when_connected(&call, queue) }
+}
+
+/// Where a call goes.
+#[derive(Clone, Copy)]
+struct Place {
+    comm: RankPtr,
+    stream: *mut c_void,
+    context: *mut c_void,
+}
+
+// SAFETY: the driver's handles are any thread's, and so is a communicator, by one at a time.
+unsafe impl Send for Place {}
+
+impl Place {
+    /// All of it: a closure that named its fields would capture these.
+    fn get(self) -> Self {
+        self
+    }
+}
+
+/// Queues a call of ranks that are connected.
+///
+/// # Safety
+/// As for [`queue`], whose context is current.
+unsafe fn launch(driver: &Driver, comm: RankPtr, call: Call, stream: *mut c_void) -> Code {
     // SAFETY: the caller's promise.
     let job = unsafe { (*comm).keep(call) };
     // SAFETY: the job lives as long as the communicator, which the caller destroys when its calls are done.

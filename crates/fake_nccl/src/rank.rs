@@ -1,12 +1,13 @@
-//! A rank: its connection to the hub, and the calls that it has queued.
+//! A rank: its connections to the hub, and the calls that it has queued.
 
+use std::collections::HashSet;
 use std::ffi::c_void;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
-use crate::hub::{self, BYE, Head, JOIN};
+use crate::hub::{self, BYE, Head, JOIN, RECEIVE, SEND};
 use crate::{IN_PROGRESS, REMOTE_ERROR, SUCCESS, SYSTEM_ERROR};
 
 /// `ncclComm_t`.
@@ -16,6 +17,12 @@ pub type RankPtr = *mut Rank;
 pub struct Rank {
     pub ranks: u32,
     line: Arc<Line>,
+    /// By it ranks connect: to all others before the first call of a kind, or to one.
+    connects: Arc<Line>,
+    /// Kinds of calls whose ranks are connected, with the other rank of a pair.
+    connected: Mutex<HashSet<(u32, i32)>>,
+    /// The thread that connects, or has connected.
+    connecting: Mutex<Option<JoinHandle<()>>>,
     pub graphs: Arc<Graphs>,
     /// Calls that streams and graphs have the addresses of.
     jobs: Mutex<Vec<Arc<Job>>>,
@@ -57,8 +64,9 @@ pub unsafe extern "C" fn leave_graph(graphs: *mut c_void) {
     graphs.changed.notify_all();
 }
 
-/// The connection. `None` before the rank has joined.
+/// A connection to the hub.
 struct Line {
+    /// `None` before the rank has joined.
     connection: Mutex<Option<TcpStream>>,
     /// The same, for whoever aborts while another thread waits.
     to_abort: Mutex<Option<TcpStream>>,
@@ -84,9 +92,52 @@ struct Job {
 }
 
 impl Line {
+    /// Begins to join the group of an id.
+    fn join(line: hub::Line, id: [u8; 128], rank: u32, ranks: u32) -> Arc<Self> {
+        let own = Arc::new(Line {
+            connection: Mutex::default(),
+            to_abort: Mutex::default(),
+            state: AtomicI32::new(IN_PROGRESS),
+        });
+        let joining = own.clone();
+        thread::spawn(move || {
+            let connected =
+                hub::connect(&id).and_then(|connection| Ok((connection.try_clone()?, connection)));
+            let Ok((copy, connection)) = connected else {
+                return joining.state.store(SYSTEM_ERROR, Ordering::Release);
+            };
+            *locked(&joining.to_abort) = Some(copy);
+            *locked(&joining.connection) = Some(connection);
+            let (operator, peer) = (ranks.cast_signed(), rank.cast_signed());
+            if joining.ask(Head { kind: JOIN, dtype: line as i32, operator, peer }, &[]).is_ok() {
+                joining.state.store(SUCCESS, Ordering::Release);
+            }
+        });
+        own
+    }
+
+    fn state(&self) -> i32 {
+        self.state.load(Ordering::Acquire)
+    }
+
+    /// Says that the rank leaves.
+    fn leave(&self) {
+        if let Some(connection) = &*locked(&self.connection) {
+            // The hub may have gone.
+            let _ = hub::send(connection, Head { kind: BYE, dtype: 0, operator: 0, peer: 0 }, &[]);
+        }
+    }
+
+    /// Ends whatever waits for an answer.
+    fn abort(&self) {
+        if let Some(connection) = &*locked(&self.to_abort) {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+
     /// Sends a request and waits for its answer. A failure is the communicator's.
     fn ask(&self, head: Head, given: &[u8]) -> Result<Vec<u8>, i32> {
-        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connection = locked(&self.connection);
         let failed = |code: i32| {
             self.state.store(code, Ordering::Release);
             Err(code)
@@ -100,67 +151,90 @@ impl Line {
     }
 }
 
+fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Rank {
     /// Begins to join the group of an id.
     pub fn join(id: [u8; 128], rank: u32, ranks: u32) -> Self {
-        let line = Arc::new(Line {
-            connection: Mutex::default(),
-            to_abort: Mutex::default(),
-            state: AtomicI32::new(IN_PROGRESS),
-        });
-        let joining = line.clone();
-        thread::spawn(move || {
-            let connected =
-                hub::connect(&id).and_then(|connection| Ok((connection.try_clone()?, connection)));
-            match connected {
-                Ok((copy, connection)) => {
-                    *joining.to_abort.lock().unwrap_or_else(PoisonError::into_inner) = Some(copy);
-                    *joining.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
-                    let (operator, peer) = (ranks.cast_signed(), rank.cast_signed());
-                    if joining.ask(Head { kind: JOIN, dtype: 0, operator, peer }, &[]).is_ok() {
-                        joining.state.store(SUCCESS, Ordering::Release);
-                    }
-                }
-                Err(_) => joining.state.store(SYSTEM_ERROR, Ordering::Release),
-            }
-        });
-        Rank { ranks, line, graphs: Arc::default(), jobs: Mutex::default() }
+        let [line, connects] =
+            [hub::Line::Calls, hub::Line::Connects].map(|line| Line::join(line, id, rank, ranks));
+        Rank {
+            ranks,
+            line,
+            connects,
+            connected: Mutex::default(),
+            connecting: Mutex::default(),
+            graphs: Arc::default(),
+            jobs: Mutex::default(),
+        }
     }
 
     /// `ncclSuccess`, `ncclInProgress`, or what went wrong.
-    pub fn state(&self) -> &AtomicI32 {
-        &self.line.state
+    pub fn state(&self) -> i32 {
+        // The thread says what went wrong before it ends.
+        let is_connecting = locked(&self.connecting).as_ref().is_some_and(|thread| !thread.is_finished());
+        match [self.line.state(), self.connects.state()].into_iter().find(|&state| state != SUCCESS) {
+            Some(state) => state,
+            None if is_connecting => IN_PROGRESS,
+            None => SUCCESS,
+        }
+    }
+
+    /// Does `queue` when the ranks of a call are connected: at once, or, the first time, on a thread that
+    /// waits until they all make the call.
+    pub fn when_connected(&self, call: &Call, queue: impl FnOnce() -> i32 + Send + 'static) -> i32 {
+        let is_pair = matches!(call.kind, SEND | RECEIVE);
+        let peer = if is_pair { call.peer } else { 0 };
+        if self.ranks == 1 || !locked(&self.connected).insert((call.kind, peer)) {
+            return queue();
+        }
+        let connects = self.connects.clone();
+        let head = Head { kind: call.kind, dtype: 1, operator: 0, peer };
+        let connect = move || {
+            if connects.ask(head, &[]).is_ok() {
+                let code = queue();
+                connects.state.store(code, Ordering::Release);
+            }
+        };
+        *locked(&self.connecting) = Some(thread::spawn(connect));
+        IN_PROGRESS
+    }
+
+    /// Waits for the thread that connects.
+    fn finish(&self) {
+        if let Some(thread) = locked(&self.connecting).take() {
+            // It does not panic.
+            let _ = thread.join();
+        }
     }
 
     /// Keeps a call for a stream or a graph; its address.
     pub fn keep(&self, call: Call) -> *mut c_void {
         let job = Arc::new(Job { call, line: self.line.clone() });
         let address = Arc::as_ptr(&job);
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).push(job);
+        locked(&self.jobs).push(job);
         address.cast_mut().cast()
     }
 
     /// The end of a rank whose calls are done. Waits for graphs that have some.
-    pub fn leave(self) {
+    pub fn leave(&self) {
+        self.finish();
         self.graphs.wait();
-        let connection = self.line.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(connection) = &*connection {
-            // The hub may have gone.
-            let _ = hub::send(connection, Head { kind: BYE, dtype: 0, operator: 0, peer: 0 }, &[]);
-        }
+        self.line.leave();
+        self.connects.leave();
     }
 
     /// Ends all that waits. Calls that are still queued find no connection. Then waits for graphs, as NCCL
     /// does.
-    pub fn abort(self) {
-        let connection = self.line.to_abort.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(connection) = &*connection {
-            let _ = connection.shutdown(Shutdown::Both);
-        }
-        drop(connection);
+    pub fn abort(&self) {
+        self.line.abort();
+        self.connects.abort();
+        self.finish();
         self.graphs.wait();
         // Streams and graphs may still have their addresses.
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).drain(..).for_each(std::mem::forget);
+        locked(&self.jobs).drain(..).for_each(std::mem::forget);
     }
 }
 
@@ -171,7 +245,7 @@ impl Rank {
 pub unsafe extern "C" fn run(job: *mut c_void) {
     // SAFETY: the caller's promise.
     let Job { call, line } = unsafe { &*job.cast::<Job>() };
-    if line.state.load(Ordering::Acquire) != SUCCESS {
+    if line.state() != SUCCESS {
         return;
     }
     let Call { kind, dtype, operator, peer, from, to, given, got } = *call;

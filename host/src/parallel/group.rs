@@ -20,7 +20,8 @@ pub enum Backend {
     /// rounds sums of small floats at each rank, may lose a NaN in [`Max`](super::Reduction::Max), and
     /// compares no calls: ranks that make different ones get a [`TimedOut`](crate::ParallelError::TimedOut),
     /// or wrong numbers. A group and its parts fail together. NCCL frees the memory of a failed
-    /// communicator once the graphs that captured its calls are gone; nothing else waits for them.
+    /// communicator once the graphs that captured its calls are gone; nothing else waits for them. A call
+    /// that has to connect ranks first, such as the first send to one, returns when they all have made it.
     Nccl,
 }
 

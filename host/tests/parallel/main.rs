@@ -6,6 +6,7 @@ mod failures;
 mod graphs;
 mod metrics;
 mod nccl;
+mod nccl_failures;
 mod ops_collectives;
 mod ops_fused;
 mod runner;

@@ -4,7 +4,6 @@
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use driver::fault::{Rule, Times};
 use half::{bf16, f16};
 use ironwarp::graph::Graph;
 use ironwarp::parallel::{Algorithm, Backend, Communicator, Group, GroupOptions, Reduction, UniqueId};
@@ -15,7 +14,7 @@ use ironwarp_rendezvous::{Client, Options, World};
 use crate::{devices, graphs, sequences};
 
 /// How long errors may take beyond the time limit.
-const SLACK: Duration = Duration::from_secs(2);
+pub const SLACK: Duration = Duration::from_secs(2);
 const HOPPER: Arch = Arch { major: 9, minor: 0 };
 
 /// The fake's file: cargo puts it beside the test programs.
@@ -25,7 +24,7 @@ fn fake() -> String {
 }
 
 /// The library of the process to come: the fake, unless there is a GPU.
-fn library() -> String {
+pub fn library() -> String {
     match Device::open(0) {
         Ok(device) if !device.is_software() => std::env::var("IRONWARP_NCCL").unwrap_or_default(),
         _ => fake(),
@@ -33,7 +32,7 @@ fn library() -> String {
 }
 
 /// Devices on which NCCL works. `None`, and the test is skipped, with less than two, or without NCCL.
-fn ready(most: u32) -> Result<Option<Vec<Device>>> {
+pub fn ready(most: u32) -> Result<Option<Vec<Device>>> {
     let Some(devices) = devices(most)? else { return Ok(None) };
     if devices[0].is_software() {
         hand_over_the_driver();
@@ -46,9 +45,15 @@ fn ready(most: u32) -> Result<Option<Vec<Device>>> {
 
 /// A library cannot see the driver's functions, which are the program's.
 fn hand_over_the_driver() {
-    let functions =
-        ["cuLaunchHostFunc", "cuStreamGetCaptureInfo_v2", "cuUserObjectCreate", "cuGraphRetainUserObject"]
-            .map(|name| driver::proc_address(name).expect("the driver has it").cast());
+    let functions = [
+        "cuLaunchHostFunc",
+        "cuStreamGetCaptureInfo_v2",
+        "cuUserObjectCreate",
+        "cuGraphRetainUserObject",
+        "cuCtxGetCurrent",
+        "cuCtxSetCurrent",
+    ]
+    .map(|name| driver::proc_address(name).expect("the driver has it").cast());
     // SAFETY: the file is the fake, whose function takes the addresses of these functions of the driver, in
     // this order.
     unsafe {
@@ -63,15 +68,10 @@ fn hand_over_the_driver() {
 
 /// Functions of the driver, as the fake takes them.
 #[repr(C)]
-struct Functions([*const std::ffi::c_void; 4]);
+struct Functions([*const std::ffi::c_void; 6]);
 
-fn options(milliseconds: u64) -> GroupOptions {
+pub fn options(milliseconds: u64) -> GroupOptions {
     GroupOptions { timeout: Duration::from_millis(milliseconds), backend: Some(Backend::Nccl) }
-}
-
-/// Milliseconds within which ranks join each other, beside other tests: NCCL takes seconds in a new process.
-fn limit_with_joins(devices: &[Device]) -> u64 {
-    if devices[0].is_software() { 2000 } else { 10_000 }
 }
 
 macro_rules! with_nccl {
@@ -83,6 +83,7 @@ macro_rules! with_nccl {
         )
     };
 }
+pub(crate) use with_nccl;
 
 #[test]
 fn random_sequences_through_nccl() -> Result<()> {
@@ -146,77 +147,18 @@ fn every_float_through_nccl() -> Result<()> {
     Ok(())
 }
 
-fn sum(rank: &mut Communicator, stream: &Stream, count: usize) -> Result<Vec<i32>> {
+pub fn sum(rank: &mut Communicator, stream: &Stream, count: usize) -> Result<Vec<i32>> {
     let mut x = DeviceBuffer::from_slice(stream, &vec![rank.rank() as i32 + 1; count])?;
     rank.all_reduce(stream, Reduction::Sum, &mut x)?;
     rank.synchronize(stream)?;
     x.to_vec(stream)
 }
 
-fn parallel<R: std::fmt::Debug>(result: Result<R>) -> ParallelError {
+pub fn parallel<R: std::fmt::Debug>(result: Result<R>) -> ParallelError {
     match result {
         Err(Error::Parallel(error)) => *error,
         other => panic!("{other:?}"),
     }
-}
-
-/// A rank that does not come: the others get an error that says which call did not end.
-#[test]
-fn calls_through_nccl_end_in_time() -> Result<()> {
-    with_nccl!(2);
-    let Some(devices) = ready(2)? else { return Ok(()) };
-    let group = Group::with_options(&devices, options(2000))?;
-    let begun = Instant::now();
-    let results = std::thread::scope(|scope| {
-        let threads: Vec<_> = group
-            .into_communicators()
-            .into_iter()
-            .map(|mut rank| {
-                scope.spawn(move || {
-                    let stream = rank.device().stream()?;
-                    let first = sum(&mut rank, &stream, 3)?;
-                    assert_eq!(first, [3; 3]);
-                    if rank.rank() == 1 {
-                        std::thread::sleep(Duration::from_millis(2500));
-                        return Ok(());
-                    }
-                    let error = parallel(sum(&mut rank, &stream, 5));
-                    assert!(matches!(error, ParallelError::TimedOut { rank: 0, sequence: 1, .. }), "{error}");
-                    assert!(error.to_string().contains("all_reduce(Sum, 5 x i32)"), "{error}");
-                    assert!(begun.elapsed() < Duration::from_millis(2000) + SLACK, "{:?}", begun.elapsed());
-                    // It stays failed.
-                    let again = parallel(sum(&mut rank, &stream, 5));
-                    assert!(matches!(again, ParallelError::TimedOut { .. }), "{again}");
-                    Ok(())
-                })
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Vec<Result<()>>>()
-    });
-    results.into_iter().collect()
-}
-
-/// When a rank panics, the others' calls end, long before the limit.
-#[test]
-fn a_panic_ends_calls_through_nccl() -> Result<()> {
-    with_nccl!(3);
-    let Some(devices) = ready(3)? else { return Ok(()) };
-    let group = Group::with_options(&devices, options(20_000))?;
-    let begun = Instant::now();
-    let run = || {
-        group.run(|mut rank| {
-            let stream = rank.device().stream()?;
-            sum(&mut rank, &stream, 3)?;
-            assert!(rank.rank() != 1, "as it is meant to");
-            let error = parallel(sum(&mut rank, &stream, 5));
-            assert!(error.to_string().contains("rank 1 panicked: as it is meant to"), "{error}");
-            Ok(())
-        })
-    };
-    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).expect_err("rank 1 panics");
-    assert_eq!(panic.downcast_ref::<&str>(), Some(&"as it is meant to"));
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-    Ok(())
 }
 
 #[test]
@@ -368,148 +310,6 @@ fn a_killed_process_ends_calls_through_nccl() -> Result<()> {
     Ok(())
 }
 
-/// A rank that does not replay a graph: the other gets an error in time, while the graph lives, and may drop
-/// it then.
-#[test]
-fn a_rank_missing_in_a_graph_hangs_nobody() -> Result<()> {
-    with_nccl!(2);
-    let Some(devices) = ready(2)? else { return Ok(()) };
-    let limit = limit_with_joins(&devices);
-    let group = Group::with_options(&devices, options(limit))?;
-    let limit = Duration::from_millis(limit);
-    let (tell, ended) = std::sync::mpsc::channel();
-    // Not in a scope: a rank that hangs must not have the test hang.
-    for rank in group.into_communicators() {
-        let tell = tell.clone();
-        std::thread::spawn(move || tell.send(replays(rank, limit)));
-    }
-    drop(tell);
-    for _ in 0..2 {
-        ended.recv_timeout(Duration::from_secs(60)).expect("a rank hangs or has panicked")?;
-    }
-    Ok(())
-}
-
-/// Replays a graph; rank 0 replays it once more.
-fn replays(rank: Communicator, limit: Duration) -> Result<()> {
-    let stream = rank.device().stream()?;
-    let x = DeviceBuffer::from_slice(&stream, &[rank.rank() as i32 + 1; 5])?;
-    let mut graph = Graph::capture(&stream, (rank, x), |stream, (rank, x)| {
-        rank.all_reduce(stream, Reduction::Sum, &mut *x)
-    })?;
-    graph.replay(&stream)?;
-    graph.inputs_mut().0.synchronize(&stream)?;
-    assert_eq!(graph.inputs().1.to_vec(&stream)?, [3; 5]);
-    let begun = Instant::now();
-    let at_once = |begun: Instant| assert!(begun.elapsed() < SLACK, "{:?}", begun.elapsed());
-    if graph.inputs().0.rank() == 1 {
-        let error = loop {
-            if let Err(error) = graph.inputs().0.check() {
-                break parallel::<()>(Err(error));
-            }
-            std::thread::yield_now();
-        };
-        assert!(matches!(error, ParallelError::Aborted { rank: 1, .. }), "{error}");
-    } else {
-        graph.replay(&stream)?;
-        let error = parallel(graph.inputs_mut().0.synchronize(&stream));
-        assert!(matches!(error, ParallelError::TimedOut { rank: 0, .. }), "{error}");
-    }
-    assert!(begun.elapsed() < limit + SLACK, "{:?}", begun.elapsed());
-    let begun = Instant::now();
-    let (rank, x) = graph.inputs_mut();
-    parallel(rank.all_reduce(&stream, Reduction::Sum, &mut *x));
-    at_once(begun);
-    let begun = Instant::now();
-    drop(graph);
-    at_once(begun);
-    stream.synchronize()
-}
-
-/// The error of a group that has failed, or fails soon.
-fn failure(rank: &Communicator) -> ParallelError {
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(18) {
-        if let Err(error) = rank.check() {
-            return parallel::<()>(Err(error));
-        }
-        std::thread::yield_now();
-    }
-    panic!("rank {} hears of no failure", rank.rank())
-}
-
-/// A rank that fails before it joins: the others hear of it at once, and its error is the group's.
-#[test]
-fn a_rank_that_cannot_join_is_the_cause() -> Result<()> {
-    with_nccl!(2);
-    let Some(devices) = ready(2)? else { return Ok(()) };
-    let rule =
-        Rule { function: "cuMemsetD8Async", nth: 1, code: driver::code::INVALID_VALUE, times: Times::Once };
-    let begun = Instant::now();
-    let result = {
-        let _fault = driver::fault::scoped(&[rule]).expect("a rule that fits");
-        Group::with_options(&devices, options(20_000))
-    };
-    let error = result.err().expect("a rank fails");
-    assert!(matches!(error, Error::Driver(_)), "{error}");
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-    Ok(())
-}
-
-/// A part numbers its ranks anew: rank 0 of the part, which fails, is not rank 0 of the group.
-#[test]
-fn a_failure_in_a_part_is_not_another_ranks() -> Result<()> {
-    with_nccl!(2);
-    let Some(devices) = ready(2)? else { return Ok(()) };
-    let work = |mut rank: Communicator| {
-        let stream = rank.device().stream()?;
-        let part = rank.split(Some(0), -i64::from(rank.rank()))?;
-        let mut part = part.expect("a color");
-        assert_eq!(part.rank(), 1 - rank.rank());
-        if rank.rank() == 1 {
-            let error = parallel(sum(&mut part, &stream, 5));
-            assert!(matches!(error, ParallelError::TimedOut { rank: 0, .. }), "{error}");
-        } else {
-            let error = failure(&part);
-            assert!(matches!(error, ParallelError::Aborted { rank: 1, .. }), "{error}");
-        }
-        let error = failure(&rank);
-        assert!(matches!(error, ParallelError::Aborted { rank: own, .. } if own == rank.rank()), "{error}");
-        assert!(error.to_string().contains("rank 1, in a part of the group: rank 0, call 0"), "{error}");
-        Ok(())
-    };
-    let ranks = Group::with_options(&devices, options(limit_with_joins(&devices)))?.into_communicators();
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(move || work(rank))).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
-    })
-}
-
-/// A rank that returns an error does not first wait for its own calls.
-#[test]
-fn a_rank_that_fails_tells_at_once() -> Result<()> {
-    with_nccl!(2);
-    let Some(devices) = ready(2)? else { return Ok(()) };
-    let group = Group::with_options(&devices, options(20_000))?;
-    let begun = Instant::now();
-    let result = group.run(|mut rank| {
-        if rank.rank() == 1 {
-            let stream = rank.device().stream()?;
-            let mut x = DeviceBuffer::from_slice(&stream, &[1])?;
-            // Rank 0 does not come to it.
-            rank.all_reduce(&stream, Reduction::Sum, &mut x)?;
-            return UniqueId::from_bytes(&[]).map(drop);
-        }
-        let error = failure(&rank);
-        assert!(error.to_string().contains("rank 1 returned an error"), "{error}");
-        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-        Err(error.into())
-    });
-    let error = result.expect_err("rank 1 fails");
-    assert!(matches!(error, Error::Length { .. }), "{error}");
-    Ok(())
-}
-
 /// Sums with what follows them go to the stream that they are given: into a graph, say, and not to the
 /// current one.
 #[test]
@@ -533,42 +333,5 @@ fn scaled_sums_through_nccl_are_captured() -> Result<()> {
         }
         Ok(())
     })?;
-    Ok(())
-}
-
-/// A rank whose context has died, and whose group no other rank of this process shares: its communicator is
-/// aborted all the same, so the other one hears of it.
-#[test]
-fn a_dead_context_ends_calls_through_nccl() -> Result<()> {
-    with_nccl!(2);
-    let Some(devices) = ready(2)? else { return Ok(()) };
-    if !devices[0].is_software() {
-        testkit::skip("NCCL hears nothing of a rank of the same machine that has aborted");
-        return Ok(());
-    }
-    let id = UniqueId::new()?;
-    let join = |rank: u32| Communicator::join(&devices[rank as usize], rank, 2, &id, options(4000));
-    let ranks =
-        std::thread::scope(|scope| [0, 1].map(|rank| scope.spawn(move || join(rank))).map(|it| it.join()));
-    let [mut rank, dead] = ranks.map(|rank| rank.expect("no panic").expect("both come"));
-    let stream = rank.device().stream()?;
-    let rule = Rule {
-        function: "cuCtxSynchronize",
-        nth: 1,
-        code: driver::code::ILLEGAL_ADDRESS,
-        times: Times::Once,
-    };
-    let died = {
-        let _fault = driver::fault::scoped(&[rule]).expect("a rule that fits");
-        devices[1].synchronize()
-    };
-    assert!(matches!(died, Err(Error::Sticky { .. })), "{died:?}");
-    let begun = Instant::now();
-    let error = failure(&dead);
-    assert!(error.to_string().contains("rank 1: "), "{error}");
-    drop(dead);
-    let error = parallel(sum(&mut rank, &stream, 3));
-    assert!(matches!(error, ParallelError::Nccl { .. }), "{error}");
-    assert!(begun.elapsed() < Duration::from_millis(4000) + SLACK, "{:?}", begun.elapsed());
     Ok(())
 }

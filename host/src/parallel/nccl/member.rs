@@ -8,7 +8,7 @@ use driver::nccl::{Config, library};
 
 use super::id::UniqueId;
 use super::issue::{Addresses, issue};
-use super::shared::{Failure, Seat, Shared};
+use super::shared::{Failure, JOIN, Seat, Shared};
 use super::watch::Watch;
 use crate::device::Device;
 use crate::error::{Error, ParallelError, Result};
@@ -56,7 +56,22 @@ impl Member {
         })?;
         let shared = Arc::new(shared);
         let watch = Arc::new(Watch::start(&shared)?);
-        Ok(Member { shared, watch })
+        let member = Member { shared, watch };
+        member.connect()?;
+        Ok(member)
+    }
+
+    /// Has the ranks reach each other. NCCL connects them when a call first needs it, and only then queues
+    /// the call: its rank waits for the others in it. So they make one here, where they wait anyway.
+    #[track_caller]
+    fn connect(&self) -> Result<()> {
+        if self.ranks() == 1 {
+            return Ok(());
+        }
+        let stream = self.shared.device.pooled_stream()?;
+        self.queue_part(&stream, JOIN, Call::new(Kind::Barrier, DType::U8, 0), None, None)?;
+        stream.synchronize()?;
+        Ok(self.check()?)
     }
 
     /// A rank for each device, in this process.
@@ -119,6 +134,23 @@ impl Member {
         if plan.algorithm == Algorithm::Local {
             return local(stream, input, output);
         }
+        // The others may already wait for it.
+        let Seat { whole, .. } = self.shared.seat;
+        let tell =
+            |error: &Error| self.shared.failure.tell(self.shared.seat, format!("rank {whole}: {error}"));
+        self.queue_part(stream, sequence, call, input, output).inspect_err(tell)
+    }
+
+    /// Queues the rank's part of a call of this number, between marks.
+    #[track_caller]
+    fn queue_part(
+        &self,
+        stream: &Stream,
+        sequence: u32,
+        call: Call,
+        input: Option<Operand<'_>>,
+        output: Option<Operand<'_>>,
+    ) -> Result<()> {
         let shared = &self.shared;
         let reading = input.map(|input| input.within.begin(stream, false)).transpose()?;
         let writing = output.map(|output| output.within.begin(stream, true)).transpose()?;
@@ -127,7 +159,7 @@ impl Member {
         let number = shared.counts.as_ptr().raw() + size_of::<u32>() as u64;
         let at = Addresses { input: given, output: gets, number };
         self.mark(stream, sequence)?;
-        let queued = shared.with(&call, |comm| {
+        let queued = shared.with(sequence, |comm| {
             let comm = (comm, shared.seat.rank, shared.ranks);
             // SAFETY: the communicator is the rank's, and lives while `with` has it; the operands have been
             // checked, and their uses begun; the stream is one of the device.

@@ -14,6 +14,10 @@ use crate::error::{Error, ParallelError, Result};
 use crate::memory::{DeviceBuffer, PinnedBuffer};
 use crate::parallel::call::Call;
 
+/// The number of the call by which ranks join each other. Those of the program count from 0.
+pub const JOIN: u32 = u32::MAX;
+/// Its name in reports.
+const JOIN_NAME: &str = "join";
 /// Calls that are remembered for reports.
 const REMEMBERED: usize = 256;
 /// How long a thread that waits for NCCL keeps looking before it sleeps between looks.
@@ -175,8 +179,8 @@ impl Shared {
         let ended = settled(device, || settle(library, comm, told, limit, &failure))?;
         if let Err(code) = ended {
             let error = match code {
-                IN_PROGRESS => late(seat.rank, 0, "join".to_owned(), limit),
-                code => said(library, seat.rank, "join", code),
+                IN_PROGRESS => late(seat.rank, 0, JOIN_NAME.to_owned(), limit),
+                code => said(library, seat.rank, JOIN_NAME, code),
             };
             failure.found(seat, &error);
             if !comm.is_null() {
@@ -207,12 +211,11 @@ impl Shared {
         self.handle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has NCCL do something, and waits until it has done so: until a collective is queued, not until it
-    /// ends.
+    /// Has NCCL do a call, and waits until it has done so: until a collective is queued, not until it ends.
     ///
     /// # Errors
     /// [`ParallelError`], then the communicator is aborted; or the driver's error.
-    pub fn with(&self, call: &dyn std::fmt::Display, act: impl FnOnce(Comm) -> Result<Code>) -> Result<()> {
+    pub fn with(&self, sequence: u32, act: impl FnOnce(Comm) -> Result<Code>) -> Result<()> {
         let handle = self.handle();
         self.failure.check(self.seat)?;
         let Some(Handle(comm)) = *handle else {
@@ -223,8 +226,8 @@ impl Shared {
         let ended = settled(&self.device, || settle(self.nccl, comm, told, self.limit, &self.failure))?;
         let Err(code) = ended else { return Ok(()) };
         let error = match code {
-            IN_PROGRESS => late(self.seat.rank, self.next().wrapping_sub(1), call.to_string(), self.limit),
-            code => said(self.nccl, self.seat.rank, &call.to_string(), code),
+            IN_PROGRESS => self.late(sequence),
+            code => said(self.nccl, self.seat.rank, &self.name_of(sequence), code),
         };
         // Another rank's failure may have come first.
         self.failure.found(self.seat, &error);
@@ -287,10 +290,6 @@ impl Shared {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn next(&self) -> u32 {
-        self.calls().1
-    }
-
     /// Remembers a call; its number.
     pub fn enter(&self, call: Call) -> u32 {
         let mut calls = self.calls();
@@ -317,12 +316,19 @@ impl Shared {
         self.seen.device_address()
     }
 
-    /// The error of a call that does not end.
-    pub fn late(&self, sequence: u32) -> ParallelError {
+    fn name_of(&self, sequence: u32) -> String {
+        if sequence == JOIN {
+            return JOIN_NAME.to_owned();
+        }
         let found =
             self.calls().0.iter().rev().find(|(number, _)| *number == sequence).map(|(_, call)| *call);
-        let call = found.map_or_else(|| "a call in a graph".to_owned(), |call| call.to_string());
-        late(self.seat.rank, sequence, call, self.limit)
+        found.map_or_else(|| "a call in a graph".to_owned(), |call| call.to_string())
+    }
+
+    /// The error of a call that does not end.
+    pub fn late(&self, sequence: u32) -> ParallelError {
+        let number = if sequence == JOIN { 0 } else { sequence };
+        late(self.seat.rank, number, self.name_of(sequence), self.limit)
     }
 }
 
