@@ -6,7 +6,6 @@
 //! each thread the tick up to which its accesses are known. Vector clocks are valid for one floor only, so
 //! they end with the next barrier of the block.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::proxy::{Agent, Operation};
@@ -85,15 +84,66 @@ impl Seen {
     }
 }
 
-/// Knowledge of several blocks, by number, and knowledge that does not depend on the floor of a block.
+/// Knowledge of several blocks, sorted by their numbers. Shared instead of copied until it changes.
+#[derive(Clone, Debug, Default)]
+struct Blocks(Arc<Vec<(u64, Seen)>>);
+
+impl Blocks {
+    fn get(&self, block: u64) -> Option<&Seen> {
+        self.0.binary_search_by_key(&block, |known| known.0).ok().map(|at| &self.0[at].1)
+    }
+
+    fn add(&mut self, block: u64, seen: &Seen) {
+        let all = Arc::make_mut(&mut self.0);
+        match all.binary_search_by_key(&block, |known| known.0) {
+            Ok(at) => all[at].1.join(seen),
+            Err(at) => all.insert(at, (block, seen.clone())),
+        }
+    }
+
+    fn join(&mut self, other: &Self) {
+        if other.0.is_empty() || Arc::ptr_eq(&self.0, &other.0) {
+            return;
+        }
+        if self.0.is_empty() {
+            return self.clone_from(other);
+        }
+        let all = Arc::make_mut(&mut self.0);
+        let (known, mut at) = (all.len(), 0);
+        for (block, seen) in other.0.iter() {
+            // Both are sorted, and mostly of the same blocks.
+            at += all[at..known].iter().take_while(|known| known.0 < *block).count();
+            match all[..known].get_mut(at) {
+                Some(mine) if mine.0 == *block => mine.1.join(seen),
+                _ => all.push((*block, seen.clone())),
+            }
+        }
+        if all.len() > known {
+            all.sort_by_key(|known| known.0);
+        }
+    }
+
+    /// Its knowledge of the blocks that count.
+    fn about(&self, counts: impl Fn(u64) -> bool) -> Self {
+        Self(Arc::new(self.0.iter().filter(|(block, _)| counts(*block)).cloned().collect()))
+    }
+
+    fn forget(&mut self, is_over: impl Fn(u64) -> bool) {
+        if self.0.iter().any(|(block, _)| is_over(*block)) {
+            Arc::make_mut(&mut self.0).retain(|(block, _)| !is_over(*block));
+        }
+    }
+}
+
+/// Knowledge of several blocks, and knowledge that does not depend on the floor of a block.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
-    blocks: HashMap<u64, Seen>,
+    blocks: Blocks,
     /// Knowledge that was published only for the block itself. It is kept apart, since other blocks cannot
     /// rely on it.
-    narrow: HashMap<u64, Seen>,
+    narrow: Blocks,
     /// Accesses that a proxy fence has followed.
-    fenced: HashMap<u64, Seen>,
+    fenced: Blocks,
     /// For each agent, sorted, how many of its turns are known to be over.
     completed: Vec<(Agent, u32)>,
     /// How many launches are known to have ended.
@@ -103,35 +153,41 @@ pub(crate) struct History {
 impl History {
     /// The knowledge of a block that all blocks may rely on.
     pub fn get(&self, block: u64) -> Option<&Seen> {
-        self.blocks.get(&block)
+        self.blocks.get(block)
     }
 
     /// The knowledge of a block that its own threads may rely on.
     pub fn of_own(&self, block: u64) -> impl Iterator<Item = &Seen> {
-        [&self.blocks, &self.narrow].into_iter().filter_map(move |seen| seen.get(&block))
+        [&self.blocks, &self.narrow].into_iter().filter_map(move |seen| seen.get(block))
     }
 
     pub fn add(&mut self, block: u64, seen: Seen) {
         let blocks = if seen.wide { &mut self.blocks } else { &mut self.narrow };
-        add(blocks, block, &seen);
+        blocks.add(block, &seen);
     }
 
     /// Whether a proxy fence has followed an access of thread `rank` of `block` at `time`.
     pub fn is_fenced(&self, block: u64, rank: u32, time: u32) -> bool {
-        self.fenced.get(&block).is_some_and(|seen| seen.covers(rank, time))
+        self.fenced.get(block).is_some_and(|seen| seen.covers(rank, time))
     }
 
     /// Records a proxy fence after everything known of other blocks, and after `own` of `block`.
     pub fn fence(&mut self, block: u64, own: &Seen) {
-        for (block, seen) in self.blocks.iter().chain(&self.narrow) {
-            add(&mut self.fenced, *block, seen);
-        }
-        add(&mut self.fenced, block, own);
+        self.fenced.join(&self.blocks);
+        self.fenced.join(&self.narrow);
+        self.fenced.add(block, own);
     }
 
     /// How many launches are known to have ended.
     pub fn ended(&self) -> u32 {
         self.ended
+    }
+
+    /// Forgets the blocks that are over: whoever knows that their launches have ended needs no more.
+    pub fn forget(&mut self, is_over: impl Fn(u64) -> bool) {
+        for known in [&mut self.blocks, &mut self.narrow, &mut self.fenced] {
+            known.forget(&is_over);
+        }
     }
 
     /// Records that so many launches have ended.
@@ -155,20 +211,17 @@ impl History {
     /// Its knowledge of the blocks that count, if there is any. Turns of agents are left out: only their own
     /// blocks ask for them.
     pub fn about(&self, counts: impl Fn(u64) -> bool) -> Option<Self> {
-        let of = |blocks: &HashMap<u64, Seen>| -> HashMap<u64, Seen> {
-            let those = blocks.iter().filter(|(block, _)| counts(**block));
-            those.map(|(block, seen)| (*block, seen.clone())).collect()
-        };
-        let (blocks, narrow, fenced) = (of(&self.blocks), of(&self.narrow), of(&self.fenced));
-        let is_nothing = [&blocks, &narrow, &fenced].iter().all(|blocks| blocks.is_empty());
+        let [blocks, narrow, fenced] =
+            [&self.blocks, &self.narrow, &self.fenced].map(|blocks| blocks.about(&counts));
+        let is_nothing = [&blocks, &narrow, &fenced].iter().all(|blocks| blocks.0.is_empty());
         let ended = self.ended;
         (!is_nothing).then_some(Self { blocks, narrow, fenced, completed: Vec::new(), ended })
     }
 
     pub fn join(&mut self, other: &Self) {
-        other.blocks.iter().for_each(|(block, seen)| add(&mut self.blocks, *block, seen));
-        other.narrow.iter().for_each(|(block, seen)| add(&mut self.narrow, *block, seen));
-        other.fenced.iter().for_each(|(block, seen)| add(&mut self.fenced, *block, seen));
+        self.blocks.join(&other.blocks);
+        self.narrow.join(&other.narrow);
+        self.fenced.join(&other.fenced);
         self.join_completed(other);
         self.end(other.ended);
     }
@@ -183,15 +236,6 @@ impl History {
                 Some(known) if known.0 == agent => known.1 = known.1.max(turns),
                 _ => self.completed.insert(at, (agent, turns)),
             }
-        }
-    }
-}
-
-fn add(blocks: &mut HashMap<u64, Seen>, block: u64, seen: &Seen) {
-    match blocks.get_mut(&block) {
-        Some(known) => known.join(seen),
-        None => {
-            blocks.insert(block, seen.clone());
         }
     }
 }
@@ -257,6 +301,25 @@ mod tests {
         let mut a = of(&[(2, 5), (4, 1), (8, 7)]);
         a.join_completed(&of(&[(1, 1), (4, 3), (5, 2), (8, 6), (9, 4)]));
         assert_eq!(a.completed, of(&[(1, 1), (2, 5), (4, 3), (5, 2), (8, 7), (9, 4)]).completed);
+    }
+
+    #[test]
+    fn blocks_are_merged_in_order() {
+        let seen = |floor| Seen { floor, clock: None, wide: true };
+        let of = |known: &[(u64, u32)]| {
+            let mut history = History::default();
+            known.iter().for_each(|&(block, floor)| history.add(block, seen(floor)));
+            history
+        };
+        let mut a = of(&[(8, 7), (2, 5), (4, 1)]);
+        a.join(&of(&[(9, 4), (1, 1), (4, 3), (5, 2), (8, 6)]));
+        let floors =
+            |history: &History| history.blocks.0.iter().map(|of| (of.0, of.1.floor)).collect::<Vec<_>>();
+        assert_eq!(floors(&a), [(1, 1), (2, 5), (4, 3), (5, 2), (8, 7), (9, 4)]);
+        a.fence(2, &seen(6));
+        a.forget(|block| block % 2 == 0);
+        assert_eq!(floors(&a), [(1, 1), (5, 2), (9, 4)]);
+        assert!(a.is_fenced(5, 0, 1) && !a.is_fenced(8, 0, 1));
     }
 
     #[test]

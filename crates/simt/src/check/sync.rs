@@ -13,6 +13,7 @@ use super::clock::{History, Seen, VectorClock, join_clocks, join_histories};
 use super::proxy::{Agent, Operation};
 use crate::exec::context::{Block, Thread};
 use crate::exec::group::Group;
+use crate::exec::together::RUNS;
 use crate::memory::Scope;
 use published::{Boards, tell};
 pub(crate) use published::{GlobalAtomics, Learnt, group_ends};
@@ -305,7 +306,7 @@ impl ThreadSync {
         let mut history = self.known.borrow().history.clone();
         join_histories(&mut history, block.history.borrow().as_ref());
         let begun = thread.group().launch.membership.begun;
-        if begun != 0 {
+        if begun > history.as_ref().map_or(0, |history| history.ended()) {
             Arc::make_mut(history.get_or_insert_default()).end(begun);
         }
         Publication {
@@ -348,9 +349,14 @@ impl Order for View<'_> {
     #[inline]
     fn is_over(&self, earlier: Stamp) -> bool {
         let membership = &self.thread.group().launch.membership;
-        !membership.has(earlier.block)
-            && (membership.is_over(earlier.block, membership.begun)
-                || self.any_history(|history| membership.is_over(earlier.block, history.ended())))
+        if membership.has(earlier.block) {
+            return false;
+        }
+        if membership.is_settled(earlier.block) {
+            return true;
+        }
+        let ended = membership.ended(earlier.block);
+        ended < membership.begun || ended != RUNS && self.any_history(|history| ended < history.ended())
     }
 
     fn is_of_device(&self, earlier: Stamp) -> bool {

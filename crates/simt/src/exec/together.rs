@@ -38,7 +38,8 @@ struct Member {
     ended: AtomicU32,
 }
 
-const RUNS: u32 = u32::MAX;
+/// More than any number of launches.
+pub(crate) const RUNS: u32 = u32::MAX;
 
 /// The launches that run now.
 static NOW: Mutex<Weak<Together>> = Mutex::new(Weak::new());
@@ -53,6 +54,8 @@ pub(crate) struct Membership {
     number: usize,
     /// How many launches had ended when it began.
     pub begun: u32,
+    /// All blocks with lower numbers are of launches that had ended when it began.
+    settled: u64,
     /// The knowledge of these.
     pub known: Learnt,
     /// The knowledge of its own blocks that have ended.
@@ -87,10 +90,22 @@ impl Membership {
             ended: AtomicU32::new(RUNS),
         });
         let begun = together.ends.load(Ordering::Relaxed);
+        let mut running = members.iter().filter(|member| member.ended.load(Ordering::Relaxed) == RUNS);
+        let settled = running.next().map_or(first_block, |first| first.first_block);
         drop(members);
         drop(now);
         let known = together.learnt.copy();
-        Self { together, first_block, blocks, device, number, begun, known, learnt: Learnt::default() }
+        Self {
+            together,
+            first_block,
+            blocks,
+            device,
+            number,
+            begun,
+            settled,
+            known,
+            learnt: Learnt::default(),
+        }
     }
 
     /// Whether no other launch has run meanwhile.
@@ -104,16 +119,19 @@ impl Membership {
         u64::from(block.wrapping_sub(self.first_block as u32)) < self.blocks
     }
 
-    /// Whether the launch of a block had ended when `ends` launches had.
-    pub fn is_over(&self, block: u32, ends: u32) -> bool {
-        ends != 0
-            && !self.has(block)
-            && self.together.with(block, |other| other.ended.load(Ordering::Relaxed)) < ends
+    /// Whether the launch of a block had ended when this one began, as far as that is known at a glance.
+    pub fn is_settled(&self, block: u32) -> bool {
+        u64::from(block) < self.settled
+    }
+
+    /// How many launches had ended when that of a block did; [`RUNS`] while it runs.
+    pub fn ended(&self, block: u32) -> u32 {
+        if self.has(block) { RUNS } else { self.together.with(block, |it| it.ended.load(Ordering::Relaxed)) }
     }
 
     /// Whether a block is of another launch, which still runs.
     pub fn runs_elsewhere(&self, block: u32) -> bool {
-        !self.has(block) && self.together.with(block, |other| other.ended.load(Ordering::Relaxed)) == RUNS
+        !self.has(block) && self.ended(block) == RUNS
     }
 
     /// Whether a block runs on this launch's device.

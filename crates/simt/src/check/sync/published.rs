@@ -77,9 +77,16 @@ fn exchange(
             board.len() - 1
         });
         let told = Arc::make_mut(&mut board[at].1);
+        let ended = told.ended();
         told.add(number, publication.own);
         if let Some(history) = publication.history {
             told.join(&history);
+        }
+        if told.ended() > ended {
+            // Flags are written for ever, by launches that each know that all before them have ended.
+            let ended = told.ended();
+            let membership = &thread.group().launch.membership;
+            told.forget(|block| membership.ended(block as u32) < ended);
         }
     }
     let (Some(board), Some(scope)) = (boards.get(&address), learns) else { return };
