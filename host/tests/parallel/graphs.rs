@@ -1,5 +1,8 @@
 //! Collectives in captured graphs, which replay beside calls that are not.
 
+use std::sync::Mutex;
+use std::time::Duration;
+
 use ironwarp::graph::Graph;
 use ironwarp::parallel::{Group, GroupOptions, Reduction};
 use ironwarp::{Device, DeviceBuffer, Result};
@@ -42,5 +45,27 @@ pub fn captured(devices: &[Device], options: GroupOptions) -> Result<()> {
         assert!(small.iter().all(|&x| x == first * (ranks as i64).pow(4)), "{small:?}");
         assert!(large.iter().all(|&x| x == first * (ranks as i64).pow(3)), "{:?}", &large[..3]);
     }
+    Ok(())
+}
+
+/// A rank that only queues its part, and waits for something else, is not missed.
+#[test]
+fn ranks_need_not_wait_for_their_calls() -> Result<()> {
+    testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
+    let Some(devices) = crate::devices(2)? else { return Ok(()) };
+    let options = GroupOptions { timeout: Duration::from_secs(10), ..GroupOptions::default() };
+    let (tell, done) = std::sync::mpsc::channel();
+    let (tell, done) = (Mutex::new(tell), Mutex::new(done));
+    Group::with_options(&devices, options)?.run(|mut rank| {
+        let stream = rank.device().stream()?;
+        rank.barrier(&stream)?;
+        if rank.rank() == 0 {
+            let ended = rank.synchronize(&stream);
+            tell.lock().expect("no panic").send(()).expect("rank 1 waits");
+            return ended;
+        }
+        done.lock().expect("no panic").recv().expect("rank 0 tells");
+        rank.synchronize(&stream)
+    })?;
     Ok(())
 }

@@ -157,8 +157,13 @@ impl<'a> Group<'a> {
         &self.launch.membership.together.progress
     }
 
-    /// The thread does something other than spin, although it looks like that.
-    pub fn note_progress(&self) {
+    /// A thread that waits has looked at the clock: it will give up in time.
+    pub fn note_limit(&self) {
+        Spinning::has_limit(self.progress());
+    }
+
+    /// The group does something other than spin.
+    fn note_progress(&self) {
         self.spinning.stop(self.progress());
     }
 

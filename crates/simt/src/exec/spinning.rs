@@ -113,6 +113,14 @@ impl Spinning {
         hung
     }
 
+    /// Records that a thread of the group has a limit to its wait: the group does not count as hung, although
+    /// it spins.
+    pub fn has_limit(progress: &Progress) {
+        let mut state = progress.state();
+        state.since = None;
+        state.again = false;
+    }
+
     /// Records that the group does something other than spin.
     pub fn stop(&self, progress: &Progress) {
         self.turns.set(0);
