@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 
 use half::{bf16, f16};
+use ironwarp::graph::Graph;
 use ironwarp::parallel::Group;
 use ironwarp::tensor::{DType, Element};
 use ironwarp::{Device, Error, Stream, Tensor};
@@ -165,6 +166,46 @@ fn scaled_sums_and_their_squares() -> Outcome {
             scaled_of::<f16>(&devices, Family::Uniform)?;
         }
     }
+    Ok(())
+}
+
+/// In a graph they come to the same, in each replay.
+#[test]
+fn fused_sums_replay() -> Outcome {
+    testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
+    let Some(devices) = crate::devices(2)? else { return Ok(()) };
+    Group::open(&devices)?.run(|mut rank| {
+        let stream = rank.device().stream()?;
+        let [x, weight] = [&[3, 32][..], &[32]].map(|shape| {
+            let seed = 1 + u64::from(rank.rank()) * shape.len() as u64;
+            tensor(&stream, shape, &input::<bf16>(Family::Normal, seed, shape.iter().product()))
+        });
+        let (x, weight, mut into) = (x?, weight?, Tensor::zeros(&stream, &[96], DType::F32)?);
+        let normed = rank.all_reduce_norm(&stream, &x, &x, &weight, EPS)?.y;
+        let squares = rank.all_reduce_scaled(&stream, &x, SCALE, into.view_mut()?)?;
+        rank.synchronize(&stream)?;
+        let want =
+            (normed.to_vec::<bf16>(&stream)?, squares.to_vec::<f32>(&stream)?, into.to_vec::<f32>(&stream)?);
+        let into = Tensor::zeros(&stream, &[96], DType::F32)?;
+        let mut graph =
+            Graph::capture(&stream, (rank, x, weight, into), |stream, (rank, x, weight, into)| {
+                let normed = rank.all_reduce_norm(stream, x, x, weight, EPS)?.y;
+                Ok((normed, rank.all_reduce_scaled(stream, x, SCALE, into.view_mut()?)?))
+            })?;
+        for _ in 0..2 {
+            graph.replay(&stream)?;
+            graph.inputs_mut().0.synchronize(&stream)?;
+            let (normed, squares) = graph.outputs();
+            let into = &graph.inputs().3;
+            let got = (
+                normed.to_vec::<bf16>(&stream)?,
+                squares.to_vec::<f32>(&stream)?,
+                into.to_vec::<f32>(&stream)?,
+            );
+            assert_eq!(got, want);
+        }
+        Ok(())
+    })?;
     Ok(())
 }
 
