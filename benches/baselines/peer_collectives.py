@@ -1,25 +1,35 @@
 """NCCL's collectives, by torch, on all devices of the machine: a process for each, which lives as long as this one.
 
 Requests have `bytes`, those of the larger side of a rank, of `dtype` bf16. `graph` says whether runs are replayed from a CUDA graph.
+Ops that end in a norm or in scaled gradients are NCCL's all-reduce and the kernels of torch that follow it. They take means, so that values stay
+finite from run to run.
 """
 import torch
 import torch.multiprocessing as multiprocessing
 
 GROUP = 20
+WIDTH = 4096
+EPS = 1e-5
 WORKERS = None
+# How an op is called in the table, if it is more than NCCL's.
+LABELS = {"all_reduce_norm": "NCCL + torch", "all_reduce_scaled": "NCCL f32 + torch", "all_reduce_scaled_bf16": "NCCL bf16 + torch"}
 
 
 def buffers(op, count, ranks):
     """What a rank gives, and where it gets."""
     full = torch.randn(count, device="cuda").to(torch.bfloat16)
     part = torch.randn(count // ranks, device="cuda").to(torch.bfloat16)
+    if op in LABELS:
+        return full, torch.randn_like(full)
     return {"all_reduce": (full, full), "broadcast": (full, full), "reduce_scatter": (full, part), "all_gather": (part, full)}[op]
 
 
 def launch(op, given, gets):
     import torch.distributed as dist
 
-    if op == "all_reduce":
+    if op in LABELS:
+        follow(op, given, gets)
+    elif op == "all_reduce":
         dist.all_reduce(given)
     elif op == "broadcast":
         dist.broadcast(given, 0)
@@ -27,6 +37,24 @@ def launch(op, given, gets):
         dist.reduce_scatter_tensor(gets, given)
     else:
         dist.all_gather_into_tensor(gets, given)
+
+
+def follow(op, given, other):
+    """An all-reduce with what follows it: rows with a residual, or gradients whose sum of squares is wanted."""
+    import torch.distributed as dist
+
+    if op == "all_reduce_norm":
+        dist.all_reduce(given, dist.ReduceOp.AVG)
+        width = min(WIDTH, given.numel())
+        total = (given + other).view(-1, width)
+        return torch.nn.functional.rms_norm(total, (width,), other[:width], EPS)
+    if op == "all_reduce_scaled":
+        total = given.float()
+        dist.all_reduce(total, dist.ReduceOp.AVG)
+    else:
+        dist.all_reduce(given, dist.ReduceOp.AVG)
+        total = given.float()
+    return torch.linalg.vector_norm(total.mul_(0.5)).square()
 
 
 class Prepared:
@@ -104,11 +132,11 @@ class Op:
     def __init__(self, name, request):
         global WORKERS
         WORKERS = WORKERS or Workers()
-        self.label = "NCCL"
+        self.label = LABELS.get(name, "NCCL")
         WORKERS.ask({"op": name, "bytes": int(request["bytes"]), "graph": bool(request["graph"])})
 
     def sample(self, runs):
         return WORKERS.ask({"runs": runs})
 
 
-OPS = {name: (lambda request, name=name: Op(name, request)) for name in ("all_reduce", "reduce_scatter", "all_gather", "broadcast")}
+OPS = {name: (lambda request, name=name: Op(name, request)) for name in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", *LABELS)}
