@@ -17,7 +17,8 @@ use crate::tensor::DType;
 /// A rank of a [`Group`](super::Group). One thread at a time drives it.
 ///
 /// Functions queue work on a stream of the rank's device and return at once; through NCCL a call may connect
-/// ranks first ([`Backend::Nccl`]). Calls of one communicator may be on different streams: they stay in order. Buffers may be of any length, and begin anywhere.
+/// ranks first ([`Backend::Nccl`]). Calls of one communicator may be on different streams: they stay in
+/// order. Buffers may be of any length, and begin anywhere.
 ///
 /// A group in which a call has failed stays failed: every later call returns [`crate::Error::Parallel`]. The
 /// contents of buffers that were on their way are then unknown.
