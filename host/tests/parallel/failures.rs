@@ -9,6 +9,8 @@ use crate::{devices, impatient};
 
 /// How long errors may take beyond the time limit.
 const SLACK: Duration = Duration::from_secs(2);
+/// Elements of a sum that does not travel with its flags, in a group of any size.
+const LARGE: usize = 70_000;
 
 /// Runs `work` for each rank on a thread of its own, and returns what each got.
 fn outcomes(
@@ -31,9 +33,12 @@ fn sum(rank: &mut Communicator, count: usize) -> Result<()> {
 
 /// Has the driver compile the kernels of small and large sums, which may take longer than ranks wait.
 fn compiled(devices: &[Device]) -> Result<()> {
+    if devices[0].is_software() {
+        return Ok(());
+    }
     let ranks = Group::open(devices)?.run(|mut rank| {
         sum(&mut rank, 10)?;
-        sum(&mut rank, 1 << 17)
+        sum(&mut rank, LARGE)
     });
     ranks.map(drop)
 }
@@ -49,7 +54,7 @@ fn parallel(outcome: &std::thread::Result<Result<()>>) -> &ParallelError {
 fn a_wrong_count_is_named() -> Result<()> {
     testkit::own_process!("IRONWARP_SOFT_DEVICES" = "4");
     let Some(devices) = devices(4)? else { return Ok(()) };
-    for count in [10, 1 << 17] {
+    for count in [10, LARGE] {
         compiled(&devices)?;
         let begun = Instant::now();
         let results = outcomes(Group::open(&devices)?, |mut rank| {
@@ -112,7 +117,7 @@ fn a_rank_that_does_not_come_is_named() -> Result<()> {
     let Some(devices) = devices(4)? else { return Ok(()) };
     let absent = devices.len() as u32 - 1;
     let limit = Duration::from_millis(400);
-    for count in [10, 1 << 17] {
+    for count in [10, LARGE] {
         compiled(&devices)?;
         let begun = Instant::now();
         let results = outcomes(impatient(&devices, 400)?, |mut rank| {
@@ -143,7 +148,7 @@ fn a_slow_rank_is_waited_for() -> Result<()> {
             if rank.rank() == round % rank.ranks() {
                 std::thread::sleep(Duration::from_millis(300));
             }
-            sum(&mut rank, if round == 1 { 1 << 17 } else { 10 })?;
+            sum(&mut rank, if round == 1 { LARGE } else { 10 })?;
         }
         Ok(())
     })?;
@@ -159,7 +164,7 @@ fn a_rank_that_panics_takes_nobody_along() -> Result<()> {
     let results = outcomes(Group::open(&devices)?, |mut rank| {
         sum(&mut rank, 10)?;
         assert!(rank.rank() != 1, "as it is meant to");
-        sum(&mut rank, 1 << 17)
+        sum(&mut rank, LARGE)
     });
     for (rank, result) in results.iter().enumerate() {
         match rank {
