@@ -1,8 +1,8 @@
 """NCCL's collectives, by torch, on all devices of the machine: a process for each, which lives as long as this one.
 
 Requests have `bytes`, those of the larger side of a rank, of `dtype` bf16. `graph` says whether runs are replayed from a CUDA graph.
-Ops that end in a norm or in scaled gradients are NCCL's all-reduce and the kernels of torch that follow it. They take means, so that values stay
-finite from run to run.
+Ops that end in a norm or in scaled gradients are NCCL's all-reduce in bf16 and the kernels of torch that follow it. They take means, so that values
+stay finite from run to run. A worker holds one op, so a row has one peer.
 """
 import torch
 import torch.multiprocessing as multiprocessing
@@ -12,7 +12,7 @@ WIDTH = 4096
 EPS = 1e-5
 WORKERS = None
 # How an op is called in the table, if it is more than NCCL's.
-LABELS = {"all_reduce_norm": "NCCL + torch", "all_reduce_scaled": "NCCL f32 + torch", "all_reduce_scaled_bf16": "NCCL bf16 + torch"}
+LABELS = {"all_reduce_norm": "NCCL + torch", "all_reduce_scaled": "NCCL + torch"}
 
 
 def buffers(op, count, ranks):
@@ -43,18 +43,12 @@ def follow(op, given, other):
     """An all-reduce with what follows it: rows with a residual, or gradients whose sum of squares is wanted."""
     import torch.distributed as dist
 
+    dist.all_reduce(given, dist.ReduceOp.AVG)
     if op == "all_reduce_norm":
-        dist.all_reduce(given, dist.ReduceOp.AVG)
         width = min(WIDTH, given.numel())
         total = (given + other).view(-1, width)
         return torch.nn.functional.rms_norm(total, (width,), other[:width], EPS)
-    if op == "all_reduce_scaled":
-        total = given.float()
-        dist.all_reduce(total, dist.ReduceOp.AVG)
-    else:
-        dist.all_reduce(given, dist.ReduceOp.AVG)
-        total = given.float()
-    return torch.linalg.vector_norm(total.mul_(0.5)).square()
+    return torch.linalg.vector_norm(given.float().mul_(0.5)).square()
 
 
 class Prepared:

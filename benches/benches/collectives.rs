@@ -12,7 +12,7 @@ use ironwarp::ops::row::{Norm, NormKind};
 use ironwarp::parallel::{Communicator, Group, Reduction};
 use ironwarp::{DType, Device, DeviceBuffer, Result, Stream, Tensor};
 use ironwarp_benches::{Outcome, Session, Work};
-use serde_json::{Value, json};
+use serde_json::json;
 use testkit::{Family, input};
 
 /// Bytes of the larger side of a rank.
@@ -49,19 +49,6 @@ impl Op {
             Op::AllReduceNorm => "all_reduce_norm",
             Op::AllReduceThenNorm => "all_reduce, then norm",
             Op::AllReduceScaled => "all_reduce_scaled",
-        }
-    }
-
-    /// The same by NCCL, with kernels of torch where more follows.
-    fn peers(self) -> &'static [&'static str] {
-        match self {
-            Op::AllReduce => &["all_reduce"],
-            Op::ReduceScatter => &["reduce_scatter"],
-            Op::AllGather => &["all_gather"],
-            Op::Broadcast => &["broadcast"],
-            Op::AllReduceNorm => &["all_reduce_norm"],
-            Op::AllReduceThenNorm => &[],
-            Op::AllReduceScaled => &["all_reduce_scaled", "all_reduce_scaled_bf16"],
         }
     }
 
@@ -210,9 +197,9 @@ fn bench_collectives(
         return Ok(());
     }
     let work = Work::Bytes(op.bus_bytes(bytes, devices.len()));
-    let peer =
-        |name: &&str| json!({ "prepare": format!("collectives.{name}"), "bytes": bytes, "graph": in_graph });
-    let peers: Vec<Value> = op.peers().iter().map(peer).collect();
+    // NCCL, with kernels of torch where more follows.
+    let peer = json!({ "prepare": format!("collectives.{name}"), "bytes": bytes, "graph": in_graph });
+    let peers = if matches!(op, Op::AllReduceThenNorm) { vec![] } else { vec![peer] };
     let mut communicators = Group::open(devices)?.into_communicators();
     let others = communicators.split_off(1);
     let stream = session.stream.clone();

@@ -271,7 +271,7 @@ fn random_sequences() -> Result<()> {
 /// 10,000 sequences, and those of second groups that splits make: 200 rounds. `IRONWARP_ROUNDS=4..24` plays a
 /// part of them, so that several machines, or runs behind each other, share them out.
 #[test]
-#[ignore = "takes the better part of an hour"]
+#[ignore = "takes 23 minutes of one core"]
 fn ten_thousand_random_sequences() -> Result<()> {
     testkit::own_process!("IRONWARP_SOFT_DEVICES" = "8");
     rounds(rounds_to_play(4..204), 50)
