@@ -214,16 +214,28 @@ impl<T: Element<Wide = f32> + vector::Plain> Operands<'_, T> {
         let [rows, columns] = held.result;
         let activation = Activation::from_code(gather.activation);
         let position = (image * rows + row) * columns;
+        let to = |index: u32| {
+            let place = u64::from(position + index) * u64::from(gather.problem.groups);
+            self.result.wrapping_add((place + u64::from(held.channel)) as usize)
+        };
+        if activation == Activation::None {
+            unroll!(Q in 0..4, {
+                let index = column + Q as u32;
+                if index < columns {
+                    // SAFETY: the caller's word.
+                    unsafe { vector::store_array(to(index), T::narrow(sums[Q])) }
+                }
+            });
+            return;
+        }
         let mut index = column;
         // Not unrolled, and no index into the sums: the functions are long.
         let end = column + misc::opaque(STRIP as u32);
         while index < end {
             if index < columns {
                 let values = [activation.apply::<Fast>(sums[0][0]), activation.apply::<Fast>(sums[0][1])];
-                let to =
-                    u64::from(position + index) * u64::from(gather.problem.groups) + u64::from(held.channel);
                 // SAFETY: the caller's word.
-                unsafe { vector::store_array(self.result.add(to as usize), T::narrow(values)) }
+                unsafe { vector::store_array(to(index), T::narrow(values)) }
             }
             sums = [sums[1], sums[2], sums[3], sums[0]];
             index += 1;
