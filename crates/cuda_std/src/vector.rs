@@ -260,6 +260,32 @@ global_load! {
         "Loads 16 bytes from L2, past L1: for data that another block wrote during this launch.";
 }
 
+/// Loads one word, or zero where `is_there` is false: without a branch, so that several such loads are under
+/// way together.
+///
+/// # Safety
+/// Where `is_there`, `ptr` is aligned to 4 bytes and readable for them; see the module.
+///
+/// # PTX
+/// `@is_there ld.global.b32`
+#[inline(always)]
+#[track_caller]
+pub unsafe fn load_if<T: Word>(ptr: *const T, is_there: bool) -> T {
+    // SAFETY: one load, if any; the caller vouches for the address.
+    unsafe {
+        arms! {
+            ptx: {
+                let word: u32;
+                asm!("{{ .reg .pred there; setp.ne.u32 there, {2}, 0; mov.b32 {0}, 0; @there ld.global.b32 {0}, [{1}]; }}",
+                    out(reg32) word, in(reg64) ptr, in(reg32) u32::from(is_there),
+                    options(readonly, nostack, preserves_flags));
+                T::from_word(word)
+            }
+            sim: { if is_there { checked_load!(1, "ld.global.b32", ptr) } else { T::from_word(0) } }
+        }
+    }
+}
+
 /// A store to global memory: name, words, value type, PTX, documentation.
 macro_rules! global_store {
     ($($name:ident($n:tt $value:ty), $ptx:literal: $what:literal;)*) => { $(

@@ -4,8 +4,9 @@
 
 use crate::common::kernels::{fill, scale};
 use crate::common::{Bench, expect_error};
+use ironwarp::ops::row::{BatchNorm, ChannelAffine, ChannelAxis, RunningStatistics};
 use ironwarp::{
-    BlockState, Device, DeviceBuffer, Error, LaunchConfig, PinnedBuffer, Result, Stream, launch,
+    BlockState, Device, DeviceBuffer, Error, LaunchConfig, PinnedBuffer, Result, Stream, Tensor, launch,
     with_oom_retry,
 };
 
@@ -139,6 +140,36 @@ fn a_buffer_outlives_the_streams_that_used_it() -> Result<()> {
     drop(buffer);
     device.trim_pool()?;
     assert_eq!(device.memory_stats().reserved, 0);
+    Ok(())
+}
+
+#[test]
+fn running_statistics_stay_when_memory_runs_out() -> Result<()> {
+    testkit::own_process!("IRONWARP_CHECK" = "0");
+    const CHANNELS: usize = 256;
+    let Bench { device, stream } = empty()?;
+    let x = Tensor::from_slice(&stream, &[16 * MIB / CHANNELS, CHANNELS], &vec![2.0f32; 16 * MIB])?;
+    let of_channels = |value: f32| Tensor::from_slice(&stream, &[CHANNELS], &[value; CHANNELS]);
+    let (mut mean, mut variance) = (of_channels(3.0)?, of_channels(5.0)?);
+    let affine = ChannelAffine { axis: ChannelAxis::Last, ..ChannelAffine::default() };
+    // How it ended, and what the statistics are then.
+    let mut train = || -> Result<(Result<()>, [f32; 2])> {
+        let running =
+            RunningStatistics { mean: mean.view_mut()?, variance: variance.view_mut()?, momentum: 0.5 };
+        let ended = BatchNorm { affine }.train(&stream, &x, Some(running)).map(drop);
+        Ok((ended, [mean.to_vec::<f32>(&stream)?[0], variance.to_vec::<f32>(&stream)?[CHANNELS - 1]]))
+    };
+    let (ended, now) = train()?;
+    assert_eq!((ended?, now), ((), [2.5, 2.5]));
+    device.trim_pool()?;
+    // Room for sums and moments, but not for the result.
+    device.set_memory_limit(Some(device.memory_stats().reserved as usize + 8 * MIB));
+    let (ended, now) = train()?;
+    expect_error("no room for the result", ended, |error| matches!(error, Error::OutOfMemory(_)))?;
+    assert_eq!(now, [2.5, 2.5]);
+    device.set_memory_limit(None);
+    let (ended, now) = train()?;
+    assert_eq!((ended?, now), ((), [2.25, 1.25]));
     Ok(())
 }
 

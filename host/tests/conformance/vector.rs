@@ -3,7 +3,8 @@
 use bytemuck::Pod;
 use conformance::vector::{
     COPIES, REVERSED, REVERSED_BYTES, SHARED_THREADS, vector_copy_v1, vector_copy_v2, vector_copy_v4,
-    vector_elements_by_words, vector_reverse_elements, vector_shared_mirror, vector_widen_b16,
+    vector_elements_by_words, vector_load_if, vector_reverse_elements, vector_shared_mirror,
+    vector_widen_b16,
 };
 use half::bf16;
 use ironwarp::{LaunchConfig, Result, launch};
@@ -40,6 +41,21 @@ fn words_pairs_and_quads_of_global_memory() -> Result<()> {
     // SAFETY: four words a thread; allocations are aligned.
     unsafe { launch::<vector_copy_v4>(&gpu.stream, config, (&device_x, &mut out))? };
     assert_same("quads", bytemuck::cast_slice(&gpu.get(&out)?), repeated(&x));
+    Ok(())
+}
+
+#[test]
+fn words_that_are_not_there_are_zeros() -> Result<()> {
+    let gpu = Gpu::open()?;
+    let threads = 3 * BLOCK as usize;
+    let x = words(8, threads);
+    let (device_x, mut out) = (gpu.put(&x)?, gpu.put(&x)?);
+    // SAFETY: a word a thread.
+    unsafe {
+        launch::<vector_load_if>(&gpu.stream, LaunchConfig::linear(threads, BLOCK), (&device_x, &mut out))?;
+    }
+    let wanted: Vec<u32> = x.iter().enumerate().map(|(i, &word)| if i % 3 == 0 { 0 } else { word }).collect();
+    assert_same("words or zeros", &gpu.get(&out)?, wanted);
     Ok(())
 }
 

@@ -6,6 +6,7 @@ mod ops_activation;
 mod ops_adafactor;
 mod ops_channels;
 mod ops_conv;
+mod ops_conv_calls;
 mod ops_convert;
 mod ops_cosine;
 mod ops_dropout;

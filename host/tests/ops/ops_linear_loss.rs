@@ -176,6 +176,12 @@ fn a_bound_of_the_workspace() {
     }
     // Few rows go at once, and need no sums apart.
     assert_eq!(of.workspace(10, 64, 64, DType::BF16), (10 * 64 + 74 * 64) * 2);
+    // All logits at once take less than half of them and the weight's gradient in f32.
+    let (rows, inputs, classes) = (8192, 4096, 128_256);
+    let at_once = of.workspace(rows, inputs, classes, DType::BF16);
+    assert_eq!(at_once, (rows * classes + (rows + classes) * inputs) as u64 * 2);
+    let by_halves = LinearCrossEntropy { chunk: Some(rows / 2), ..of };
+    assert!(at_once < by_halves.workspace(rows, inputs, classes, DType::BF16));
 }
 
 /// As the allocator counts.

@@ -123,8 +123,9 @@ impl Gather {
         down as u64 * across as u64 * self.problem.groups as u64
     }
 
+    /// Whether it computes results.
     #[inline(always)]
-    pub(crate) const fn is_forward(&self) -> bool {
+    pub const fn is_forward(&self) -> bool {
         self.pass == Pass::Forward as u32
     }
 

@@ -46,6 +46,8 @@ const STORED: u32 = 4;
 pub const POSITIONS: u32 = F16::DEPTH;
 /// Threads of a block of [`conv_sum_parts`](fn@conv_sum_parts).
 pub const SUM_THREADS: u32 = 256;
+/// Dynamic shared memory of such a block, bytes: a sum of each thread.
+pub const SUM_SHARED_BYTES: u32 = SUM_THREADS * F32;
 /// Parts whose loads are under way at a time.
 const UNDER_WAY: u32 = 8;
 
@@ -184,39 +186,72 @@ impl Parts {
     pub const fn elements(&self) -> u64 {
         self.groups as u64 * self.filters[0] as u64 * self.taps as u64 * self.channels[0] as u64
     }
+
+    /// Elements of a block. The more parts, the fewer: a thread adds about [`UNDER_WAY`] of them, and the
+    /// fewest fill a sector.
+    pub const fn across(&self) -> u32 {
+        const FEWEST: u32 = 8;
+        let mut across = SUM_THREADS;
+        while across > FEWEST && self.parts > SUM_THREADS / across * UNDER_WAY {
+            across /= 2;
+        }
+        across
+    }
+
+    /// Blocks of [`conv_sum_parts`](fn@conv_sum_parts).
+    pub const fn blocks(&self) -> u64 {
+        self.elements().div_ceil(self.across() as u64)
+    }
 }
 
-/// Adds the parts of each element in ascending order, and rounds to the [`Stored`] type.
+/// Adds the parts of each element, and rounds to the [`Stored`] type. The first threads of a block have an
+/// element each, and as many behind them further parts of the same ones, again and again: each adds its own
+/// in ascending order, and the first adds theirs.
 ///
 /// # Safety
 /// `sums` is valid for reads of all parts, `result` for writes of [`Parts::elements`] elements of the type,
-/// below 2^32, apart from all else. The grid has a thread for each of them.
+/// below 2^32, apart from all else. The grid has [`Parts::blocks`] of [`SUM_THREADS`] threads with
+/// [`SUM_SHARED_BYTES`] of dynamic shared memory.
 #[kernel(launch_bounds(SUM_THREADS))]
 pub unsafe fn conv_sum_parts(shape: Parts, sums: *const f32, result: *mut u8) {
-    let place = thread::block_idx_x() * SUM_THREADS + thread::thread_idx_x();
-    if u64::from(place) >= shape.elements() {
-        return;
-    }
     let Parts { parts, stored, filters, taps, channels, .. } = shape;
+    let across = shape.across();
+    let (split, own) = (thread::thread_idx_x() / across, thread::thread_idx_x() % across);
+    let splits = SUM_THREADS / across;
+    let place = thread::block_idx_x() * across + own;
+    let is_there = u64::from(place) < shape.elements();
     let channel = Odometer::new(place, taps, channels[0]);
     let filter = Odometer::new(channel.high, 1, filters[0]);
     let row = u64::from(filter.high) * u64::from(filters[1]) + u64::from(filter.low);
     let first =
         (row * u64::from(taps) + u64::from(channel.middle)) * u64::from(channels[1]) + u64::from(channel.low);
     let mut sum = 0.0;
-    let mut part = 0;
-    // SAFETY: a part's number at this place; an element of the result, which is this thread's.
+    let mut part = split;
+    let first = sums.wrapping_add(first as usize);
+    while part < parts {
+        let mut few = [0.0; UNDER_WAY as usize];
+        unroll!(I in 0..8, {
+            let part = part + I as u32 * splits;
+            let at = first.wrapping_add((u64::from(part) * shape.sums) as usize);
+            // SAFETY: a part's number at this place, if there are both.
+            few[I] = unsafe { vector::load_if(at, is_there & (part < parts)) };
+        });
+        unroll!(I in 0..8, { sum += few[I]; });
+        part += UNDER_WAY * splits;
+    }
+    let base = shared::address_of(shared::dynamic_shared_mem::<u8>());
+    // SAFETY: the thread's place, and those of others that have parts of the same element; an element of the
+    // result, which is this thread's.
     unsafe {
-        let first = sums.add(first as usize);
-        while part < parts {
-            let mut few = [0.0; UNDER_WAY as usize];
-            unroll!(I in 0..8, {
-                if part + (I as u32) < parts {
-                    few[I] = *first.add((u64::from(part + I as u32) * shape.sums) as usize);
-                }
-            });
-            unroll!(I in 0..8, { sum += few[I]; });
-            part += UNDER_WAY;
+        vector::store_shared(base + thread::thread_idx_x() * F32, sum.to_bits());
+        thread::sync_threads();
+        if split > 0 || !is_there {
+            return;
+        }
+        let mut other = 1;
+        while other < splits {
+            sum += f32::from_bits(vector::load_shared(base + (other * across + own) * F32));
+            other += 1;
         }
         let place = place as usize;
         if stored == Stored::F32 as u32 {

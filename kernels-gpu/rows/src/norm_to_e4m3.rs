@@ -4,7 +4,7 @@
 use crate::function::{Place, RowFunction};
 use crate::norm::Norm;
 use core::sync::atomic::Ordering;
-use cuda_std::atomic::mid::atomic_fetch_max_u32_device;
+use cuda_std::atomic::mid::{atomic_fetch_max_u32_device, atomic_load_32_device};
 use cuda_std::warp::{self, WarpReductionOp};
 use cuda_std::{KernelArgs, fastmath, vector};
 use primitives::access;
@@ -24,8 +24,17 @@ pub struct NormToE4m3 {
     /// A factor of them; null: 1.
     pub scale: *const f32,
     /// Raised to the bits of the largest magnitude of the results before that factor, NaN if there is one;
-    /// null: nothing.
+    /// null: nothing. Warps that find it as large already leave it alone: one place takes an atomic operation
+    /// after the other.
     pub amax: *mut u32,
+}
+
+/// Known before the row is read.
+#[derive(Clone, Copy)]
+pub struct Before {
+    scale: f32,
+    /// The bits of a magnitude that the largest is not below: there is nothing to raise for others.
+    seen: u32,
 }
 
 /// Needed of the row, and the largest magnitude so far of the thread's.
@@ -34,27 +43,31 @@ pub struct Of {
     norm: (f32, f32),
     /// The row of `y`.
     y: *mut u8,
-    scale: f32,
+    before: Before,
     largest: f32,
 }
 
 impl<T: InF32> RowFunction<T> for NormToE4m3 {
     const INPUTS: usize = <Norm as RowFunction<T>>::INPUTS;
-    /// The factor.
-    type Row = f32;
+    type Row = Before;
     type Statistics = Shifted<T::Precision>;
     type Of = Of;
 
     #[inline(always)]
-    unsafe fn begin(&self, _: u64) -> f32 {
-        // SAFETY: not null, so one number.
-        if self.scale.is_null() { 1.0 } else { unsafe { vector::load(self.scale) } }
+    unsafe fn begin(&self, _: u64) -> Before {
+        // SAFETY: those that are not null are one number each.
+        unsafe {
+            let scale = if self.scale.is_null() { 1.0 } else { vector::load(self.scale) };
+            let is_asked = !self.amax.is_null();
+            let seen = if is_asked { atomic_load_32_device(self.amax, Ordering::Relaxed) } else { u32::MAX };
+            Before { scale, seen }
+        }
     }
 
     #[inline(always)]
     unsafe fn take<const N: usize>(
         &self,
-        _: f32,
+        _: Before,
         moments: Self::Statistics,
         at: &impl Place<T, N>,
     ) -> Self::Statistics {
@@ -65,7 +78,7 @@ impl<T: InF32> RowFunction<T> for NormToE4m3 {
     #[inline(always)]
     unsafe fn finish(
         &self,
-        scale: f32,
+        before: Before,
         moments: Self::Statistics,
         number: u64,
         columns: u32,
@@ -73,7 +86,7 @@ impl<T: InF32> RowFunction<T> for NormToE4m3 {
     ) -> Of {
         // SAFETY: the caller's promise.
         let norm = unsafe { RowFunction::<T>::finish(&self.norm, (), moments, number, columns, is_first) };
-        Of { norm, y: self.y.wrapping_add((number * u64::from(columns)) as usize), scale, largest: 0.0 }
+        Of { norm, y: self.y.wrapping_add((number * u64::from(columns)) as usize), before, largest: 0.0 }
     }
 
     #[inline(always)]
@@ -84,7 +97,7 @@ impl<T: InF32> RowFunction<T> for NormToE4m3 {
             for i in 0..N {
                 of.largest = fastmath::max_nan(of.largest, y[i].abs());
             }
-            store(of.y.wrapping_add(at.column() as usize), map(y, |y| y * of.scale));
+            store(of.y.wrapping_add(at.column() as usize), map(y, |y| y * of.before.scale));
         }
     }
 
@@ -98,7 +111,7 @@ impl<T: InF32> RowFunction<T> for NormToE4m3 {
         // SAFETY: the warp is here, by the caller's promise; not null, so one number.
         unsafe {
             let largest = warp::warp_reduce(warp::FULL_MASK, bits, WarpReductionOp::Max);
-            if warp::lane_id() == 0 && largest > 0 {
+            if warp::lane_id() == 0 && largest > of.before.seen {
                 atomic_fetch_max_u32_device(self.amax, Ordering::Relaxed, largest);
             }
         }

@@ -15,7 +15,7 @@ use crate::tensor::{Shape, Tensor, TensorMut};
 use super::check::Problem;
 use super::operand::{Kernels, aligned};
 use super::weight::{MAX_PARTS, add_parts, parts_of};
-use super::{Activation, Algorithm, Fused};
+use super::{Activation, Algorithm, Fused, sliding};
 
 /// Blocks along y of a grid, at most.
 const MAX_BLOCKS: u64 = 65535;
@@ -37,19 +37,22 @@ pub(super) fn computes(algorithm: Algorithm, problem: &Problem) -> bool {
         && has_elements
 }
 
+/// Units side by side of a block of so many threads: those that leave the fewest threads without work.
+pub(super) fn units(channels: u32, unit: u32, element_bytes: usize, threads: u32) -> u32 {
+    let [least, most] = [SLAB_BYTES.start(), SLAB_BYTES.end()]
+        .map(|bytes| (bytes / (unit as usize * element_bytes)).min(channels.div_ceil(unit) as usize) as u32);
+    let busy = |&units: &u32| {
+        let of_channels = f64::from(channels) / f64::from(channels.next_multiple_of(units * unit));
+        (of_channels * f64::from(threads / units * units) * 1e6) as u64
+    };
+    (least.max(1)..=most.max(1)).max_by_key(busy).unwrap_or(1)
+}
+
 /// How it is cut, of operands that lie dense at whole units of 16 bytes.
 fn cut<T: Kernels>(gather: Gather) -> Depthwise {
     let channels = gather.problem.groups;
     let unit = if (channels as usize).is_multiple_of(T::UNIT) { T::UNIT as u32 } else { 1 };
-    let [least, most] = [SLAB_BYTES.start(), SLAB_BYTES.end()]
-        .map(|bytes| (bytes / (unit as usize * size_of::<T>())).min(channels.div_ceil(unit) as usize) as u32);
-    // The most threads with work.
-    let busy = |&units: &u32| {
-        let of_channels = f64::from(channels) / f64::from(channels.next_multiple_of(units * unit));
-        (of_channels * f64::from(THREADS / units * units) * 1e6) as u64
-    };
-    let units = (least.max(1)..=most.max(1)).max_by_key(busy).unwrap_or(1);
-    Depthwise { gather, units, unit }
+    Depthwise { gather, units: units(channels, unit, size_of::<T>(), THREADS), unit }
 }
 
 fn of(problem: &Problem, pass: Pass, fused: &Fused<'_>) -> Gather {
@@ -97,6 +100,9 @@ fn run<T: Kernels>(
     out: TensorMut<'_>,
 ) -> Result<()> {
     let (read, filters) = (aligned(stream, read)?, contiguous(stream, filters)?);
+    if let Some(plan) = sliding::Plan::new(stream, T::DTYPE, gather) {
+        return plan.forward(stream, [&read, &filters], bias, out);
+    }
     let depthwise = cut::<T>(gather);
     let [down, across] = gather.classes();
     let rows = depthwise.strips().div_ceil(u64::from(depthwise.lines()) * STRIPS).clamp(1, MAX_BLOCKS);
@@ -120,7 +126,14 @@ pub(super) fn filter_gradient<T: Kernels>(
 ) -> Result<Tensor> {
     let shape = Shape::of("Conv2d::filter_gradient", &problem.filters)?;
     let (x, gradient) = (aligned(stream, x)?, aligned(stream, gradient)?);
-    let depthwise = cut::<T>(of(problem, Pass::Forward, &Fused::default()));
+    let gather = of(problem, Pass::Forward, &Fused::default());
+    if let Some(plan) = sliding::Plan::new(stream, T::DTYPE, gather) {
+        return made(stream, &shape, x.dtype(), |out| {
+            let (sums, parts) = plan.filter_gradient(stream, [&x, &gradient])?;
+            add_parts::<T>(stream, parts_of::<T>(problem, &problem.shape, parts), &sums, out)
+        });
+    }
+    let depthwise = cut::<T>(gather);
     let whole = DepthwiseWeights { depthwise, part: 1 };
     let strips = depthwise.strips() as u32;
     // As many blocks as run at once, one a multiprocessor: a block more would double the time. And no part

@@ -11,6 +11,7 @@ use crate::stream::Stream;
 use crate::tensor::{Shape, Tensor, TensorError, TensorMut};
 
 use super::check::{Problem, fits};
+use super::depth_to_space::DepthToSpace;
 use super::operand::{Kernels, filters_in_units, in_units};
 use super::{Algorithm, Fused};
 use super::{classes, windows};
@@ -52,6 +53,11 @@ pub(super) fn input_gradient<T: Kernels>(
     gradient: &Tensor,
     filters: &Tensor,
 ) -> Result<Tensor> {
+    if let Some(by_classes) = DepthToSpace::new(algorithm, problem) {
+        let filters = by_classes.filters(stream, filters, T::DTYPE)?;
+        let side_by_side = input_gradient::<T>(stream, algorithm, &by_classes.problem, gradient, &filters)?;
+        return by_classes.to_space(stream, &side_by_side);
+    }
     let groups = problem.shape.groups as usize;
     let gradient = in_units::<T>(stream, gradient, groups)?;
     let filters = filters_in_units::<T>(stream, filters, groups)?;

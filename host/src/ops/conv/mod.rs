@@ -42,10 +42,12 @@
 
 pub(in crate::ops) mod check;
 mod classes;
+mod depth_to_space;
 mod depthwise;
 mod gather;
 mod operand;
 mod pointwise;
+mod sliding;
 mod weight;
 mod windows;
 
@@ -169,6 +171,10 @@ impl Conv2d {
 
     /// The gradient of [`forward`](Conv2d::forward)'s input, images of `sides` (height and width), from that
     /// of its result without an activation: `[images, height, width, channels]`.
+    ///
+    /// Windows that a position is not in have no part in it. With strides and up to 16 channels times both
+    /// strides, as of images, a cell of the strides' size counts as one position: what the gradient has of
+    /// NaN or infinity comes into all of it.
     ///
     /// # Errors
     /// As [`forward`](Conv2d::forward).

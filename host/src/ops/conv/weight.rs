@@ -1,7 +1,7 @@
 //! Filters' gradients, by [`conv::weight`].
 
 use conv::problem::Convolution;
-use conv::weight::{POSITIONS, Parts, SUM_THREADS, Tile, Weights, conv_sum_parts};
+use conv::weight::{POSITIONS, Parts, SUM_SHARED_BYTES, SUM_THREADS, Tile, Weights, conv_sum_parts};
 use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
 
 use crate::error::Result;
@@ -162,10 +162,10 @@ pub(super) fn add_parts<T: Kernels>(
     sums: &DeviceBuffer<f32>,
     out: TensorMut<'_>,
 ) -> Result<()> {
-    let blocks = parts.elements().div_ceil(SUM_THREADS.into()) as u32;
-    let config = LaunchConfig::new([blocks, 1, 1], [SUM_THREADS, 1, 1]);
+    let blocks = parts.blocks() as u32;
+    let config = LaunchConfig::new([blocks, 1, 1], [SUM_THREADS, 1, 1]).with_shared(SUM_SHARED_BYTES);
     let out = out.write::<u8>(stream)?;
     // SAFETY: the sums have all parts; the result has those elements of that type, fewer than 2^32, and is
-    // exclusively borrowed.
+    // exclusively borrowed; grid, block and shared memory are the kernel's.
     unsafe { launch::<conv_sum_parts>(stream, config, (parts, sums.view().within(), out)) }
 }

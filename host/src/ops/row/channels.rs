@@ -163,7 +163,7 @@ impl BatchNorm<'_> {
     /// The norm of `x` by its own statistics, which also go into the running ones.
     ///
     /// # Errors
-    /// As [`GroupNorm::run`]; running statistics may be new already when memory runs out. And
+    /// As [`GroupNorm::run`]; running statistics are as before when memory runs out. And
     /// [`crate::Error::InvalidArgument`] for one element a channel and a momentum that is not from 0 to 1,
     /// [`TensorError`]s for running statistics that are not one f32 a channel, one behind the other.
     #[track_caller]
@@ -418,6 +418,8 @@ impl<'a> Pass<'a> {
         };
         let partials =
             by_type!(self, sums(&plan, None, None), channel_sums_f32, channel_sums_f16, channel_sums_bf16)?;
+        // Before anything goes into the running statistics.
+        let y = self.blank()?;
         let moments = made(self.stream, &shape, DType::F32, |moments| {
             let [mean, variance] = match &running {
                 Some([mean, variance]) => {
@@ -432,7 +434,7 @@ impl<'a> Pass<'a> {
             // SAFETY: the parts of this plan; two numbers for each group, a running one for each channel.
             unsafe { launch::<channel_moments>(self.stream, warps(self.groups()), arguments) }
         })?;
-        let y = self.map(None, &self.moments(&moments)?, None)?;
+        let y = self.map_to(y, None, &self.moments(&moments)?, None)?;
         Ok(ChannelNormed { y, moments })
     }
 
@@ -542,18 +544,35 @@ impl<'a> Pass<'a> {
         of: &Statistics<'_>,
         of_groups: Option<&DeviceBuffer<f32>>,
     ) -> Result<Tensor> {
-        let y = made(self.stream, self.x.shape(), self.x.dtype(), |y| {
-            let dy_at = dy.map_or(0, Tensor::address);
-            let Some(plan) = self.plan(&[self.x.address(), dy_at, y.address()])? else { return Ok(()) };
+        self.map_to(self.blank()?, dy, of, of_groups)
+    }
+
+    /// Memory for a result.
+    fn blank(&self) -> Result<Tensor> {
+        // SAFETY: `map_to` has all of it written, or fails, and then it goes.
+        unsafe { Tensor::uninit(self.stream, self.x.shape().clone(), self.x.dtype()) }
+    }
+
+    /// [`map`](Self::map) to a [`blank`](Self::blank) result.
+    fn map_to(
+        &self,
+        mut result: Tensor,
+        dy: Option<&Tensor>,
+        of: &Statistics<'_>,
+        of_groups: Option<&DeviceBuffer<f32>>,
+    ) -> Result<Tensor> {
+        let y = result.view_mut()?;
+        let dy_at = dy.map_or(0, Tensor::address);
+        if let Some(plan) = self.plan(&[self.x.address(), dy_at, y.address()])? {
             by_type!(
                 self,
                 map_of(&plan, dy, of, of_groups, &y),
                 channel_map_f32,
                 channel_map_f16,
                 channel_map_bf16
-            )
-        })?;
-        self.given(y)
+            )?;
+        }
+        self.given(result)
     }
 
     fn map_of<K, T>(

@@ -1,4 +1,5 @@
-//! Cross-entropy behind a linear layer, which never holds all logits.
+//! Cross-entropy behind a linear layer, which holds some rows of logits at a time, and all of them where they
+//! take less memory than the sums that parts of rows need.
 //!
 //! ```text
 //!   for each chunk of rows:
@@ -44,6 +45,7 @@ pub struct LinearCrossEntropy {
     /// The loss.
     pub loss: CrossEntropy,
     /// Rows of which logits are held at a time; `None`: as many as a gibibyte has, in chunks of one length.
+    /// With gradients all of them, where that takes no more memory than a chunk and the sums in f32.
     /// The gradient by the weight has other bits with other chunks.
     pub chunk: Option<usize>,
 }
@@ -77,7 +79,7 @@ impl LinearCrossEntropy {
     /// not fit `x`, [`crate::Error::InvalidArgument`] for chunks of no row, and as [`Matmul::run`].
     #[track_caller]
     pub fn loss(&self, stream: &Stream, x: &Tensor, weight: &Tensor, targets: &Tensor) -> Result<Loss> {
-        let pass = Pass::new(self, stream, x, weight)?;
+        let pass = Pass::new(self, stream, x, weight, false)?;
         let mut rows = Rows::begin(stream, OPERATION, &self.loss, &pass.shape()?, targets, None)?;
         let mut logits = Logits::new(&pass)?;
         let packed = pass.packed(&mut logits)?;
@@ -105,7 +107,7 @@ impl LinearCrossEntropy {
         targets: &Tensor,
         upstream: Option<&Tensor>,
     ) -> Result<LinearLoss> {
-        let pass = Pass::new(self, stream, x, weight)?;
+        let pass = Pass::new(self, stream, x, weight, true)?;
         let mut rows = Rows::begin(stream, OPERATION, &self.loss, &pass.shape()?, targets, upstream)?;
         let mut gradients = Gradients::new(&pass)?;
         let mut logits = Logits::new(&pass)?;
@@ -130,26 +132,29 @@ impl LinearCrossEntropy {
     /// and a copy of the weight, for all chunks, and those of a chunk's rows, where products need them. (A
     /// product of few tiles and a long k may be cut into parts, whose sums take some tens of megabytes.)
     pub fn workspace(&self, rows: usize, inputs: usize, classes: usize, dtype: DType) -> u64 {
-        let chunk = self.chunk_rows(rows, classes, dtype);
+        let sides = Sides { rows, inputs, classes };
+        let chunk = self.chunk_rows(sides, dtype, true);
         let bytes = |rows: usize, columns: usize, dtype: DType| {
             (rows as u64).saturating_mul(columns as u64).saturating_mul(dtype.size() as u64)
         };
         let logits = bytes(chunk, pitch(classes, dtype), dtype);
-        let is_apart = is_summed_apart(chunk, rows, dtype);
-        let sums = if is_apart { bytes(classes, inputs, DType::F32) } else { 0 };
         let copies = bytes(chunk.saturating_add(classes), pitch(inputs, dtype), dtype);
-        logits.saturating_add(sums).saturating_add(copies)
+        logits.saturating_add(sides.sums(chunk, dtype)).saturating_add(copies)
     }
 
     /// Rows of a chunk.
-    fn chunk_rows(&self, rows: usize, classes: usize, dtype: DType) -> usize {
+    fn chunk_rows(&self, sides: Sides, dtype: DType, has_gradients: bool) -> usize {
+        let rows = sides.rows;
         if let Some(chunk) = self.chunk {
             return chunk.min(rows);
         }
-        let most = LOGITS_BYTES / (pitch(classes, dtype) * dtype.size()).max(1);
+        let row_bytes = pitch(sides.classes, dtype) * dtype.size();
+        let most = LOGITS_BYTES / row_bytes.max(1);
         let most = (most / TILE_ROWS * TILE_ROWS).max(TILE_ROWS);
         let each = rows.div_ceil(rows.div_ceil(most).max(1));
-        each.next_multiple_of(TILE_ROWS).min(rows)
+        let chunk = each.next_multiple_of(TILE_ROWS).min(rows);
+        let others = ((rows - chunk) as u64).saturating_mul(row_bytes as u64);
+        if has_gradients && others <= sides.sums(chunk, dtype) { rows } else { chunk }
     }
 }
 
@@ -170,6 +175,17 @@ struct Sides {
     classes: usize,
 }
 
+impl Sides {
+    /// Bytes of the buffer in which the weight's gradient is added up, if it has one of its own.
+    fn sums(self, chunk: usize, dtype: DType) -> u64 {
+        if !is_summed_apart(chunk, self.rows, dtype) {
+            return 0;
+        }
+        let elements = (self.classes as u64).saturating_mul(self.inputs as u64);
+        elements.saturating_mul(DType::F32.size() as u64)
+    }
+}
+
 /// The operands, and the buffer of the logits.
 struct Pass<'a> {
     stream: &'a Stream,
@@ -183,7 +199,13 @@ struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    fn new(of: &LinearCrossEntropy, stream: &'a Stream, x: &Tensor, weight: &'a Tensor) -> Result<Self> {
+    fn new(
+        of: &LinearCrossEntropy,
+        stream: &'a Stream,
+        x: &Tensor,
+        weight: &'a Tensor,
+        has_gradients: bool,
+    ) -> Result<Self> {
         let (operation, rank) = (OPERATION, x.rank());
         let Some((&inputs, outer)) = x.shape().sides().split_last() else {
             return Err(TensorError::Axis { operation, axis: -1, rank }.into());
@@ -216,9 +238,9 @@ impl<'a> Pass<'a> {
             ));
         }
         let rows = outer.iter().product();
-        let chunk = of.chunk_rows(rows, classes, x.dtype());
-        let (outer, x) = (outer.to_vec(), reshape(stream, x, &[rows, inputs])?);
         let sides = Sides { rows, inputs, classes };
+        let chunk = of.chunk_rows(sides, x.dtype(), has_gradients);
+        let (outer, x) = (outer.to_vec(), reshape(stream, x, &[rows, inputs])?);
         Ok(Pass { stream, sides, x, outer, weight, chunk })
     }
 

@@ -19,6 +19,7 @@
 //! Bytes: each element of the input and of the result once; the rows that strips above each other share come
 //! from the L2 cache.
 
+pub mod sliding;
 pub mod weight;
 
 use cuda_std::fastmath::fma;
@@ -34,7 +35,7 @@ use crate::problem::{Convolution, Odometer, Walk};
 /// Threads of a block.
 pub const THREADS: u32 = 256;
 /// Positions of a strip.
-const STRIP: usize = 4;
+pub const STRIP: usize = 4;
 /// Taps that a strip meets at a time, where they are side by side.
 const TAPS: usize = 3;
 /// Positions that they meet.
@@ -242,7 +243,7 @@ impl<T: Element<Wide = f32>> Operands<'_, T> {
                 let from = u64::from(first) * u64::from(taps) + u64::from(index);
                 let [value] = T::widen([*self.filter.add(from as usize)]);
                 vector::store_shared(base + (tap * slab + channel) * F32, value.to_bits());
-                index += THREADS;
+                index += thread::block_dim_x();
             }
             let mut channel = thread::thread_idx_x();
             while channel < channels {
@@ -251,7 +252,7 @@ impl<T: Element<Wide = f32>> Operands<'_, T> {
                     [value] = T::widen([*self.bias.add((first + channel) as usize)]);
                 }
                 vector::store_shared(base + (taps * slab + channel) * F32, value.to_bits());
-                channel += THREADS;
+                channel += thread::block_dim_x();
             }
         }
     }
