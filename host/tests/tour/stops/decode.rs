@@ -39,14 +39,14 @@ pub fn stops() -> Vec<Stop> {
         stops.push(Stop::new(name("f16"), move |stream| append::<f16, f16>(stream, SIZE, page)));
     }
     // Whole units of 16 elements, shorter than the kernels' rows.
-    const SIZE: usize = 112;
-    stops.push(Stop::new("decode, bf16 on e4m3", |stream| run::<bf16, E4M3>(stream, SIZE, Some(16))));
-    stops.push(Stop::new("decode, f16 on e4m3", |stream| run::<f16, E4M3>(stream, SIZE, None)));
-    stops
-        .push(Stop::new("decode, bf16 on e4m3, new keys", |stream| append::<bf16, E4M3>(stream, SIZE, None)));
-    stops.push(Stop::new("decode, f16 on e4m3, new keys", |stream| {
-        append::<f16, E4M3>(stream, SIZE, Some(16))
-    }));
+    for size in [48, 112] {
+        let name = |dtype: &str| format!("decode, {dtype} on e4m3, {size}");
+        stops.push(Stop::new(name("bf16"), move |stream| run::<bf16, E4M3>(stream, size, Some(16))));
+        stops.push(Stop::new(name("f16"), move |stream| run::<f16, E4M3>(stream, size, None)));
+        let name = |dtype: &str| format!("decode, {dtype} on e4m3, {size}, new keys");
+        stops.push(Stop::new(name("bf16"), move |stream| append::<bf16, E4M3>(stream, size, None)));
+        stops.push(Stop::new(name("f16"), move |stream| append::<f16, E4M3>(stream, size, Some(16))));
+    }
     stops
 }
 
