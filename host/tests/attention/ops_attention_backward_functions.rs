@@ -15,11 +15,9 @@ const ODD: Case =
 
 /// All kernels, with heads as long as their rows and shorter, with and without a causal mask.
 fn cases() -> impl Iterator<Item = Case> {
-    [(64, None), (40, Some(0)), (128, Some(0)), (104, None), (200, Some(0))].into_iter().map(|(size, right)| Case {
-        sides: Sides { size, ..ODD.sides },
-        right,
-        ..ODD
-    })
+    [(64, None), (40, Some(0)), (128, Some(0)), (104, None), (200, Some(0))]
+        .into_iter()
+        .map(|(size, right)| Case { sides: Sides { size, ..ODD.sides }, right, ..ODD })
 }
 
 /// The key less the one on the diagonal that ends in the last query and key.

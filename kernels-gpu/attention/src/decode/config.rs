@@ -155,7 +155,7 @@ pub trait Config: Copy + 'static {
     const CACHE_UNIT: u32 = layout::UNIT_BYTES / Self::Cached::BYTES;
     /// Units of such a row.
     const CACHE_UNITS: u32 = Self::HEAD / Self::CACHE_UNIT;
-    /// Rows beside each other in a line of a tile: two where a row has half of the eight units of the pattern.
+    /// Rows beside each other in a line of a tile: two where a row has half of the pattern's eight units.
     const ABREAST: u32 = if Self::CACHE_UNITS < 8 { 8 / Self::CACHE_UNITS } else { 1 };
     /// Bytes of a line of a tile.
     const LINE_BYTES: u32 = Self::ABREAST * Self::CACHE_ROW;
