@@ -21,8 +21,6 @@ const TOKENS: usize = 16_384;
 const HIDDEN: usize = 2048;
 const LENGTHS: [usize; 3] = [2048, 4096, 8192];
 const SIZES: [usize; 3] = [64, 128, 256];
-/// The longest heads with gradients.
-const MOST_BACKWARD: usize = 128;
 const CAP: f32 = 20.0;
 const WINDOW: u32 = 1024;
 /// Mean length of a document.
@@ -148,8 +146,7 @@ fn layer(session: &mut Session, layer: Layer) -> Outcome {
     let Layer { batch, rows, heads, size } = layer;
     let name = |program: &str| format!("attention_{program}_{size}");
     let backward_name = |program: &str| format!("attention_{program}_backward_{size}");
-    let wants_backward =
-        |session: &Session, program: &str| size <= MOST_BACKWARD && session.wants(&backward_name(program));
+    let wants_backward = |session: &Session, program: &str| session.wants(&backward_name(program));
     if !PROGRAMS.iter().any(|(label, _)| session.wants(&name(label)) || wants_backward(session, label)) {
         return Ok(());
     }
@@ -159,12 +156,8 @@ fn layer(session: &mut Session, layer: Layer) -> Outcome {
     let mut set = layer.set(&stream, &host, &ranges)?;
     let (documents, _, seen) = attention(layer, &mut set, Program::Documents);
     let forward_blocks = documents.ranges(seen)?.block_mask(&stream, Own::default())?;
-    let backward_blocks = if size <= MOST_BACKWARD {
-        let (backward, _, seen) = backward(layer, &mut set, Program::Documents);
-        Some(backward.ranges(seen)?.block_mask(&stream, Own::default())?)
-    } else {
-        None
-    };
+    let (documents, _, seen) = backward(layer, &mut set, Program::Documents);
+    let backward_blocks = documents.ranges(seen)?.block_mask(&stream, Own::default())?;
     let starts: Vec<u32> = layer.ends().iter().map(|&end| end as u32).collect();
     for (label, program) in PROGRAMS {
         let (is_wanted, is_backward) = (session.wants(&name(label)), wants_backward(session, label));
@@ -189,7 +182,7 @@ fn layer(session: &mut Session, layer: Layer) -> Outcome {
         if is_backward {
             let work = Work::Flops(5 * product);
             session.measure_beside(&backward_name(label), &shape, work, &[peer("flex_backward")], |_| {
-                gradients(&stream, layer, &mut set, program, backward_blocks.as_ref())
+                gradients(&stream, layer, &mut set, program, &backward_blocks)
             })?;
         }
     }
@@ -251,15 +244,14 @@ fn gradients(
     layer: Layer,
     set: &mut Set,
     program: Program,
-    blocks: Option<&BlockMask<Ranges>>,
+    blocks: &BlockMask<Ranges>,
 ) -> ironwarp::Result<()> {
     let (backward, slopes, ranges) = backward(layer, set, program);
-    match (program, blocks) {
-        (Program::Causal | Program::Window, _) => backward.run(stream),
-        (Program::Alibi, _) => backward.alibi(slopes)?.run(stream),
-        (Program::SoftCap, _) => backward.soft_cap(CAP)?.run(stream),
-        (Program::Documents, Some(blocks)) => backward.ranges(ranges)?.blocks(blocks).run(stream),
-        (Program::Documents, None) => backward.ranges(ranges)?.run(stream),
+    match program {
+        Program::Causal | Program::Window => backward.run(stream),
+        Program::Alibi => backward.alibi(slopes)?.run(stream),
+        Program::SoftCap => backward.soft_cap(CAP)?.run(stream),
+        Program::Documents => backward.ranges(ranges)?.blocks(blocks).run(stream),
     }
 }
 

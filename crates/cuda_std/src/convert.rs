@@ -184,6 +184,32 @@ convert! {
         num::tf32_from_f32(x, Rounding::NearestAway).to_bits();
 }
 
+/// Rounds four numbers to E4M3, the first one in the lowest byte. Needs sm_89.
+///
+/// # PTX
+/// `cvt.rn.satfinite.e4m3x2.f32` twice: the second one takes the first one's half too.
+#[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_89"))]
+#[inline(always)]
+#[must_use]
+pub fn e4m3x4_from_f32(x: [f32; 4]) -> u32 {
+    arms! {
+        ptx: {
+            let packed: u32;
+            // SAFETY: registers only.
+            unsafe {
+                asm!("{{ .reg .b16 low, high;",
+                    "cvt.rn.satfinite.e4m3x2.f32 low, {2}, {1};",
+                    "cvt.rn.satfinite.e4m3x2.f32 high, {4}, {3};",
+                    "mov.b32 {0}, {{low, high}}; }}",
+                    out(reg32) packed, in(reg32) x[0], in(reg32) x[1], in(reg32) x[2], in(reg32) x[3],
+                    options(pure, nomem, nostack, preserves_flags));
+            }
+            packed
+        }
+        sim: { u32::from_le_bytes(x.map(|x| E4M3::from_f32(x).to_bits())) }
+    }
+}
+
 /// Widens a bf16; exact, and nothing but a shift.
 #[inline(always)]
 #[must_use]

@@ -57,8 +57,7 @@ const GRADIENT_KEYS: usize = 100;
 pub fn gradient_stops() -> Vec<Stop> {
     let mut stops = Vec::new();
     for size in SIZES {
-        // Only dropout has gradients of long rows.
-        for function in FUNCTIONS.into_iter().filter(|of| size <= 128 || matches!(of, Function::Dropout)) {
+        for function in FUNCTIONS {
             let name = |dtype| format!("gradients with {function:?}, {dtype}, {size}");
             stops.push(Stop::new(name("bf16"), move |stream| gradients::<bf16>(stream, function, size)));
             stops.push(Stop::new(name("f16"), move |stream| gradients::<f16>(stream, function, size)));

@@ -101,7 +101,7 @@ impl Cached for u16 {
                         vector::store_v4(to.rows[1].cast_mut().cast::<u32>(), values);
                     }
                 }
-                line += C::LINES;
+                line += C::ROWS;
             }
             sync_warp(FULL_MASK);
         }

@@ -155,12 +155,16 @@ pub trait Config: Copy + 'static {
     const CACHE_UNIT: u32 = layout::UNIT_BYTES / Self::Cached::BYTES;
     /// Units of such a row.
     const CACHE_UNITS: u32 = Self::HEAD / Self::CACHE_UNIT;
+    /// Rows beside each other in a line of a tile: two where a row has half of the pattern's eight units.
+    const ABREAST: u32 = if Self::CACHE_UNITS < 8 { 8 / Self::CACHE_UNITS } else { 1 };
+    /// Bytes of a line of a tile.
+    const LINE_BYTES: u32 = Self::ABREAST * Self::CACHE_ROW;
     /// Bytes of a tile of keys, or of values.
     const TILE_BYTES: u32 = TILE_KEYS * Self::CACHE_ROW;
     /// Copies of a thread for a tile.
     const COPIES: u32 = TILE_KEYS * Self::CACHE_UNITS / LANES;
-    /// Lines of a tile that a warp copies at a time.
-    const LINES: u32 = LANES / Self::CACHE_UNITS;
+    /// Rows of a tile that a warp copies at a time.
+    const ROWS: u32 = LANES / Self::CACHE_UNITS;
     /// Bytes of a warp's results.
     const RESULT_BYTES: u32 = TILE_ROWS * Self::HEAD * 4;
     /// Warps whose results have shared memory of their own, else that of a stage.
@@ -172,9 +176,16 @@ pub trait Config: Copy + 'static {
     const CHECKED: () = {
         assert!(Self::HEAD == 64 || Self::HEAD == 128 || Self::HEAD == 256, "loops are unrolled for these");
         assert!(TILE_ROWS == TILE_KEYS, "tiles of queries and of keys are copied alike");
-        assert!(Self::CACHE_UNITS >= 8, "the pattern of units in a tile has eight of a line");
+        assert!(Self::ABREAST * Self::CACHE_UNITS >= 8, "the pattern of units in a tile has eight of a line");
         assert!((Self::SHARED + 1024) * Self::RESIDENT <= 228 * 1024, "shared memory of a multiprocessor");
     };
+}
+
+/// Where units of a row of a tile of keys begin in it, and the place of the unit in their pattern.
+#[inline(always)]
+pub const fn place_of<C: Config>(row: u32, unit: u32) -> (u32, u32) {
+    let (line, beside) = (row / C::ABREAST, row % C::ABREAST * C::CACHE_UNITS);
+    (line * C::LINE_BYTES, layout::swizzle_units(beside + unit, line))
 }
 
 shared_plan! {

@@ -10,7 +10,7 @@ use primitives::unroll;
 use primitives::warp::LANES;
 
 use super::cache::{Cache, Place, has_new};
-use super::config::{Cached, Config, Plan, Stage, THREADS, TILE_KEYS, TILE_ROWS, UNIT};
+use super::config::{Cached, Config, Plan, Stage, THREADS, TILE_KEYS, TILE_ROWS, UNIT, place_of};
 use super::problem::{Problem, Span};
 use super::results::Outputs;
 use super::rotary::{Rotary, partner};
@@ -203,13 +203,13 @@ impl<C: Config> Pass<'_, C> {
                 unroll!(I in 0..16, {
                     if I < C::COPIES as usize {
                         line.copy::<C>(I as u32, key, place);
-                        place = place.on(strides.map(|stride| stride * u64::from(C::LINES)));
+                        place = place.on(strides.map(|stride| stride * u64::from(C::ROWS)));
                     }
                 });
             } else {
                 let mut index = 0;
                 while index < C::COPIES {
-                    let place = cache.source(params, at, key + row + index * C::LINES).on(column);
+                    let place = cache.source(params, at, key + row + index * C::ROWS).on(column);
                     line.copy::<C>(index, key, place);
                     index += 1;
                 }
@@ -284,19 +284,21 @@ impl<C: Config> Pass<'_, C> {
     /// Where the lane reads rows of queries. Matrices: rows 0.. and 8.., unit 0; then unit 1.
     #[inline(always)]
     pub(super) fn query_lines(self) -> Lines {
-        Lines::new(self.shared.queries(), C::ROW_BYTES, self.lane % 16, self.lane / 16)
+        let (line, unit) = (self.lane % 16, self.lane / 16);
+        let first = self.shared.queries() + line * C::ROW_BYTES;
+        Lines { first, unit: swizzle_units(unit, line) }
     }
 
     /// Where it reads keys of a stage. Matrices: keys 0.., unit 0 and unit 1; then keys 8...
     #[inline(always)]
     pub(super) fn key_lines(self, stage: u32) -> Lines {
-        Lines::new(stage, C::CACHE_ROW, self.lane / 16 * 8 + self.lane % 8, self.lane / 8 % 2)
+        Lines::of_tile::<C>(stage, self.lane / 16 * 8 + self.lane % 8, self.lane / 8 % 2)
     }
 
     /// Where it reads values of a stage. Matrices: keys 0.. and 8.., unit 0; then unit 1.
     #[inline(always)]
     pub(super) fn value_lines(self, stage: u32) -> Lines {
-        Lines::new(stage + C::TILE_BYTES, C::CACHE_ROW, self.lane % 16, self.lane / 16)
+        Lines::of_tile::<C>(stage + C::TILE_BYTES, self.lane % 16, self.lane / 16)
     }
 
     /// Sets the scores of keys that a row does not see to minus infinity.
@@ -323,10 +325,11 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// From unit 0 or 1 of this line of a tile on, whose lines have so many bytes.
+    /// From unit 0 or 1 of this row of a tile of keys on.
     #[inline(always)]
-    fn new(tile: u32, bytes: u32, line: u32, unit: u32) -> Self {
-        Self { first: tile + line * bytes, unit: swizzle_units(unit, line) }
+    fn of_tile<C: Config>(tile: u32, row: u32, unit: u32) -> Self {
+        let (line, unit) = place_of::<C>(row, unit);
+        Self { first: tile + line, unit }
     }
 
     /// Address of the unit two times `step` behind the first.
@@ -339,11 +342,11 @@ impl Lines {
     }
 }
 
-/// The part of a tile that a lane copies: a unit of 16 bytes of every `C::LINES`-th line.
+/// The part of a tile that a lane copies: a unit of 16 bytes of every `C::ROWS`-th row.
 #[derive(Clone, Copy)]
 struct Line {
     unit: u32,
-    /// The first line, less than `C::LINES`.
+    /// The first row, less than `C::ROWS`.
     row: u32,
     stage: u32,
     /// Whether the unit is one of the head.
@@ -352,21 +355,22 @@ struct Line {
 }
 
 impl Line {
-    /// Starts the copies of its `index`-th line of a tile that begins at `first_key`, from this place: zeros
+    /// Starts the copies of its `index`-th row of a tile that begins at `first_key`, from this place: zeros
     /// where nothing is there, or nothing is seen.
     ///
     /// # Safety
     /// The stage is a warp's own, and left; the place is the key's.
     #[inline(always)]
     unsafe fn copy<C: Config>(self, index: u32, first_key: u32, place: Place<C::Cached>) {
-        // The first line sets other bits than the index: the unit is that of `swizzle_units`.
-        const { assert!(C::LINES.is_power_of_two() && C::LINES <= 8) };
-        let line = index * C::LINES;
-        let key = first_key + self.row + line;
+        const { assert!(C::ROWS.is_power_of_two() && C::ROWS <= 8 && C::ROWS >= C::ABREAST) };
+        let row = index * C::ROWS;
+        let key = first_key + self.row + row;
         let is_seen = key >= self.span.first && key < self.span.end;
         let bytes = if place.is_there && self.has_column && is_seen { UNIT_BYTES } else { 0 };
-        let unit = self.unit ^ self.row ^ (line % 8);
-        let to = self.stage + (self.row + line) * C::CACHE_ROW + unit * UNIT_BYTES;
+        // The first row sets other bits of the line than the index: this is `place_of` both of them.
+        let (line, unit) = place_of::<C>(self.row, self.unit);
+        let on = row / C::ABREAST;
+        let to = self.stage + line + on * C::LINE_BYTES + (unit ^ (on % 8)) * UNIT_BYTES;
         // SAFETY: units of the key's rows, or nothing; a place of the stage that is this lane's.
         unsafe {
             async_copy::copy_cg_zfill(to, place.rows[0].cast::<u16>(), bytes);

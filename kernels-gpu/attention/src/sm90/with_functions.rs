@@ -15,8 +15,10 @@ crate::score_kernels! {
     backward:
     #[kernel] fn attention_alibi_backward_bf16_64: Bf16Head64;
     #[kernel] fn attention_alibi_backward_bf16_128: Bf16Head128;
+    #[kernel] fn attention_alibi_backward_bf16_256: Bf16Head256;
     #[kernel] fn attention_alibi_backward_f16_64: F16Head64;
     #[kernel] fn attention_alibi_backward_f16_128: F16Head128;
+    #[kernel] fn attention_alibi_backward_f16_256: F16Head256;
 }
 
 crate::score_kernels! {
@@ -31,8 +33,10 @@ crate::score_kernels! {
     backward:
     #[kernel] fn attention_soft_cap_backward_bf16_64: Bf16Head64;
     #[kernel] fn attention_soft_cap_backward_bf16_128: Bf16Head128;
+    #[kernel] fn attention_soft_cap_backward_bf16_256: Bf16Head256;
     #[kernel] fn attention_soft_cap_backward_f16_64: F16Head64;
     #[kernel] fn attention_soft_cap_backward_f16_128: F16Head128;
+    #[kernel] fn attention_soft_cap_backward_f16_256: F16Head256;
 }
 
 crate::score_kernels! {
@@ -47,8 +51,10 @@ crate::score_kernels! {
     backward:
     #[kernel] fn attention_bias_backward_bf16_64: Bf16Head64;
     #[kernel] fn attention_bias_backward_bf16_128: Bf16Head128;
+    #[kernel] fn attention_bias_backward_bf16_256: Bf16Head256;
     #[kernel] fn attention_bias_backward_f16_64: F16Head64;
     #[kernel] fn attention_bias_backward_f16_128: F16Head128;
+    #[kernel] fn attention_bias_backward_f16_256: F16Head256;
 }
 
 crate::score_kernels! {
@@ -63,8 +69,10 @@ crate::score_kernels! {
     backward:
     #[kernel] fn attention_ranges_backward_bf16_64: Bf16Head64;
     #[kernel] fn attention_ranges_backward_bf16_128: Bf16Head128;
+    #[kernel] fn attention_ranges_backward_bf16_256: Bf16Head256;
     #[kernel] fn attention_ranges_backward_f16_64: F16Head64;
     #[kernel] fn attention_ranges_backward_f16_128: F16Head128;
+    #[kernel] fn attention_ranges_backward_f16_256: F16Head256;
 }
 
 crate::score_kernels! {
@@ -79,8 +87,10 @@ crate::score_kernels! {
     backward:
     #[kernel] fn attention_block_sparse_backward_bf16_64: Bf16Head64;
     #[kernel] fn attention_block_sparse_backward_bf16_128: Bf16Head128;
+    #[kernel] fn attention_block_sparse_backward_bf16_256: Bf16Head256;
     #[kernel] fn attention_block_sparse_backward_f16_64: F16Head64;
     #[kernel] fn attention_block_sparse_backward_f16_128: F16Head128;
+    #[kernel] fn attention_block_sparse_backward_f16_256: F16Head256;
 }
 
 crate::score_kernels! {

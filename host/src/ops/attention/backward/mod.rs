@@ -62,9 +62,8 @@ pub struct Gradients<'a> {
 
 /// The gradients of attention. Built up, then [`Backward::run`].
 ///
-/// Head sizes up to 256, on Hopper; up to 128 with a function that changes scores. dK and dV are the same
-/// bits in every run; dQ is a sum of f32 whose order is free, rounded once, or fixed
-/// ([`Backward::deterministic`]).
+/// Head sizes up to 256, on Hopper. dK and dV are the same bits in every run; dQ is a sum of f32 whose order
+/// is free, rounded once, or fixed ([`Backward::deterministic`]).
 #[derive(Debug)]
 #[must_use = "gradients are computed by `run`"]
 pub struct Backward<'a> {
@@ -245,7 +244,7 @@ fn select(entries: &[Entry], problem: &Problem, stream: &Stream) -> Result<usize
             Some(head) => (
                 format!("head sizes up to {head} on compute capability 9.0"),
                 if is_hopper {
-                    "longer heads have gradients without a score function, with masks, sinks and dropout"
+                    "name a kernel of longer rows under `backward:` of its `score_kernels!`"
                 } else {
                     "the backward pass has kernels for Hopper; the software driver shows one"
                 },

@@ -203,6 +203,8 @@ static PASSES: [Pass; TABLE.len() + E4M3_TABLE.len()] = [
     pass_as::<instances::attention_decode_f16_64>,
     pass_as::<instances::attention_decode_f16_128>,
     pass_as::<instances::attention_decode_f16_256>,
+    pass_as::<e4m3::attention_decode_bf16_e4m3_64>,
     pass_as::<e4m3::attention_decode_bf16_e4m3_128>,
+    pass_as::<e4m3::attention_decode_f16_e4m3_64>,
     pass_as::<e4m3::attention_decode_f16_e4m3_128>,
 ];

@@ -318,6 +318,8 @@ mod tests {
         for (dtype, kernel) in [(DType::BF16, "bf16"), (DType::F16, "f16")] {
             let plan = plan(DecodeProblem { dtype, ..problem });
             assert_eq!(plan.kernel, format!("attention_decode_{kernel}_e4m3_128"));
+            let plan = self::plan(DecodeProblem { dtype, head_size: 64, ..problem });
+            assert_eq!(plan.kernel, format!("attention_decode_{kernel}_e4m3_64"));
         }
         let other = DeviceCapabilities { is_hopper: false, ..H200 };
         assert_eq!(DecodePlan::on(problem, other, None), None);

@@ -8,16 +8,18 @@
 //!   keys 0..  a0 a1 a2 a3    column c: a0 a2 b0 b2    columns c of 16 are even,
 //!   keys 8..  b0 b1 b2 b3    c + 1:    a1 a3 b1 b3    and results of even columns come before odd ones
 //! ```
+//! Rows of 64 elements lie two beside each other in lines of 128 bytes: eight lines of a matrix are then in
+//! different banks, as eight rows of 128 elements are.
 
 use cuda_std::misc::permute_bytes;
 use cuda_std::warp::{FULL_MASK, sync_warp};
 use cuda_std::{convert, matrix, vector};
-use layout::{UNIT_BYTES, swizzle_units};
+use layout::UNIT_BYTES;
 use num::E4M3;
 use primitives::unroll;
 use primitives::warp::LANES;
 
-use super::super::config::{Cached, Config, Element, ElementType, TILE_KEYS, UNIT};
+use super::super::config::{Cached, Config, Element, ElementType, TILE_KEYS, UNIT, place_of};
 use super::super::forward::{Pass, Scores};
 use super::super::rotary::partner;
 use super::super::schedule::Cursor;
@@ -153,7 +155,8 @@ impl Cached for E4M3 {
                     let words = quantize::<C::Element>(words, of_keys);
                     let values = quantize::<C::Element>(values(unit), of_values);
                     let (whole, half) = (unit / 2, unit % 2 * (UNIT_BYTES / 2));
-                    let to = stage + line * C::CACHE_ROW + swizzle_units(whole, line) * UNIT_BYTES + half;
+                    let (first, place) = place_of::<C>(line, whole);
+                    let to = stage + first + place * UNIT_BYTES + half;
                     vector::store_shared_v2(to, words);
                     vector::store_shared_v2(to + C::TILE_BYTES, values);
                     let kept = cache.place(params, at, key).on([u64::from(unit * UNIT); 2]);

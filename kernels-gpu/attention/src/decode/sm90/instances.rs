@@ -13,6 +13,8 @@ use super::super::results::{Outputs, Parts};
 use super::super::rotary::Rotary;
 
 kernels! {
+    #[kernel] fn attention_decode_bf16_e4m3_64 as Bf16E4m3Head64: bf16 on E4M3, head 64, 8 stages, 2 resident;
     #[kernel] fn attention_decode_bf16_e4m3_128 as Bf16E4m3Head128: bf16 on E4M3, head 128, 4 stages, 2 resident;
+    #[kernel] fn attention_decode_f16_e4m3_64 as F16E4m3Head64: f16 on E4M3, head 64, 8 stages, 2 resident;
     #[kernel] fn attention_decode_f16_e4m3_128 as F16E4m3Head128: f16 on E4M3, head 128, 4 stages, 2 resident;
 }

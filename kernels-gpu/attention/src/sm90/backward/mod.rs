@@ -32,7 +32,8 @@
 //!
 //! With a score function `f`, `P = e^(f(scale S) - L)` and `dS = P f' (dP - D)` (`functions`). Its kernels
 //! look at the tiles of queries that are listed for the keys ([`crate::block_lists`]), or at every tile that
-//! the band shows, asking the mask in each. Places of scores do not all fit beside the accumulators: they
+//! the band shows, asking the mask in each. In a pair the consumer that has dV calls the function, and passes
+//! `P f'` on in place of `P`. Places of scores do not all fit beside the accumulators: they
 //! spill (`kernels-gpu/budget.toml`).
 
 pub mod arguments;

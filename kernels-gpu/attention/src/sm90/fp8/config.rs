@@ -23,8 +23,6 @@ pub const BLOCK_N: u32 = LINE_BYTES;
 pub const SCALE_BLOCK: u32 = 128;
 /// Threads of a block.
 pub const THREADS: u32 = (1 + CONSUMERS) * WARPGROUP;
-/// Warps that turn values.
-pub const TURNERS: u32 = 3;
 /// Columns of a box: 128 bytes, the span of the swizzle.
 pub const BOX_COLUMNS: u32 = LINE_BYTES;
 /// Bytes of a box of queries.
@@ -41,10 +39,8 @@ pub type Scores = [f32; BLOCK_N as usize / 2];
 pub trait Config: Copy + 'static {
     /// A thread's results: 64 queries x `HEAD` columns.
     type Result: Fragment;
-    /// Stages of keys, of values, and of turned values.
+    /// Stages of keys, and as many of values.
     const STAGES: u32;
-    /// Whether a consumer multiplies a block's scores beside the values of the one before.
-    const OVERLAPS: bool;
 
     /// Largest head size.
     const HEAD: u32 = Self::Result::N;
@@ -57,8 +53,47 @@ pub trait Config: Copy + 'static {
     const CHECKED: () = {
         assert!(Self::SHARED <= SHARED_BYTES, "shared memory of a block");
         assert!(Self::HEAD.is_multiple_of(BOX_COLUMNS) && Self::HEAD <= 256, "whole boxes, one product wide");
-        assert!(!Self::OVERLAPS || Self::HEAD == BOX_COLUMNS, "one part of the results is under way");
     };
+}
+
+/// Turned values in global memory: of each matrix and head of keys a line a column, which has all keys,
+/// padded to whole blocks with zeros. Packed sequences begin with a block.
+///
+/// The order of k is free, so keys lie in that in which weights do: `slot 4 q + r` of 16 is key
+/// `8 (r / 2) + 2 q + r % 2`. Of 16 columns the even ones come first: a thread of a consumer gets four
+/// neighbours of each row.
+#[derive(Clone, Copy)]
+pub struct Turned;
+
+impl Turned {
+    /// Columns whose lines are in an order of their own.
+    pub const COLUMNS: u32 = 16;
+
+    /// Lines of a head.
+    #[inline(always)]
+    #[must_use]
+    pub const fn lines(head_size: u32) -> u32 {
+        head_size.next_multiple_of(Self::COLUMNS)
+    }
+
+    /// Bytes of a line, of sequences of so many keys; or of all `rows` of `sequences` that are packed.
+    #[must_use]
+    pub const fn line_bytes(keys: u32, packed: Option<[u32; 2]>) -> u64 {
+        match packed {
+            None => keys.next_multiple_of(BLOCK_N) as u64,
+            Some([rows, sequences]) => {
+                rows.next_multiple_of(BLOCK_N) as u64 + sequences as u64 * BLOCK_N as u64
+            }
+        }
+    }
+
+    /// Where the keys of packed sequence `batch` begin in a line, whose first one is row `first_key`: behind
+    /// the blocks of all earlier ones, each of which has less than one more than its keys.
+    #[inline(always)]
+    #[must_use]
+    pub const fn first(first_key: u32, batch: u32) -> u32 {
+        first_key.next_multiple_of(BLOCK_N) + batch * BLOCK_N
+    }
 }
 
 shared_plan! {
@@ -68,10 +103,8 @@ shared_plan! {
         queries[CONSUMERS]: Queries<C>,
         /// The stages of keys.
         keys[C::STAGES]: Keys<C>,
-        /// The stages of values.
-        values[C::STAGES]: Keys<C>,
         /// The stages of turned values: a line of `BLOCK_N` keys for each column.
-        turned[C::STAGES]: Keys<C>,
+        values[C::STAGES]: Keys<C>,
         /// Say that a consumer's queries have come.
         queries_full[CONSUMERS]: Mbarrier,
         /// Say that they may be overwritten.
@@ -80,10 +113,6 @@ shared_plan! {
         key_pipeline: Pipeline<Of<C>>,
         /// The barriers of the stages of values.
         value_pipeline: Pipeline<Of<C>>,
-        /// Say that a stage of turned values is complete.
-        turned_full[C::STAGES]: Mbarrier,
-        /// Say that it may be overwritten.
-        turned_empty[C::STAGES]: Mbarrier,
         /// The barriers of the tickets.
         schedule: Pipeline<Tickets>,
         /// The tiles that are computed next.
@@ -112,7 +141,8 @@ shared_bytes! {
 }
 
 shared_bytes! {
-    /// A block of keys, or of values: boxes of `BLOCK_N` rows, one behind the other.
+    /// A block of keys, boxes of `BLOCK_N` rows one behind the other; or of turned values, as many bytes in
+    /// one box.
     pub struct Keys<C: Config>(C::BOXES * KEY_BOX, align ALIGN);
 }
 
@@ -131,14 +161,6 @@ impl<C: Config> ClusterShape for Of<C> {
 
 /// A place in a pipeline of the kernel's depth.
 pub type State<C> = PipelineState<Of<C>>;
-
-/// One stage back: values are a block behind keys, so one state tells of both.
-#[inline(always)]
-pub fn previous<C: Config>(state: State<C>) -> State<C> {
-    let mut state = state.skip(C::STAGES - 1);
-    state.phase ^= 1;
-    state
-}
 
 /// The place of a block in its cluster: there is no other.
 pub type Alone<C> = ClusterCoord<Of<C>>;

@@ -1,6 +1,6 @@
 //! A warpgroup that multiplies, exponentiates and stores.
 
-use cuda_std::convert::{bf16x2_from_f32, e4m3x2_from_f32};
+use cuda_std::convert::{bf16x2_from_f32, e4m3x4_from_f32};
 use cuda_std::fastmath::fma;
 use cuda_std::wgmma::{self, E4M3};
 use cuda_std::{mbarrier, misc, vector};
@@ -8,13 +8,14 @@ use layout::wgmma::{K_BYTES, Swizzle, advance, descriptor};
 use primitives::tma::LINE_BYTES;
 use primitives::unroll;
 
-use super::config::{Alone, BLOCK_N, Config, KEY_BOX, Plan, QUERY_BOX, Scores, State, previous};
+use super::config::{Alone, BLOCK_N, CONSUMERS, Config, KEY_BOX, Plan, QUERY_BOX, Scores, State};
 use super::forward::Arguments;
 use super::scales::TileHeads;
 use super::softmax::{Rows, WEIGHT_UNIT};
 use crate::block_lists::Listed;
 use crate::problem::Band;
 use crate::score::Identity;
+use crate::sm90::forward::Barrier;
 use crate::sm90::fragments::{Boxes, Fragment, multiply, scale_rows, steps, zero};
 use crate::sm90::results::Beside;
 use crate::sm90::schedule::{Followed, Ticket, Work};
@@ -53,9 +54,7 @@ impl Weights {
         unroll!(STEP in 0..4, {
             unroll!(I in 0..4, {
                 let first = 16 * STEP + I / 2 * 8 + I % 2 * 2;
-                let low = e4m3x2_from_f32(x[first], x[first + 1]);
-                let high = e4m3x2_from_f32(x[first + 4], x[first + 5]);
-                self.0[STEP][I] = u32::from(low) | u32::from(high) << 16;
+                self.0[STEP][I] = e4m3x4_from_f32([x[first], x[first + 1], x[first + 4], x[first + 5]]);
             });
         });
     }
@@ -73,39 +72,47 @@ pub(super) struct Consumer<'a, C: Config> {
 
 /// Where a consumer is in the pipelines.
 struct Progress<C: Config> {
-    /// Of keys; values are a block behind.
     keys: State<C>,
+    values: State<C>,
     /// Parity of the number of tiles with keys so far.
     parity: u32,
 }
 
-/// The scales of sums of a tile.
-struct Sums {
+/// The scales of a tile.
+struct Factors {
     heads: TileHeads,
     /// The factor of scores, but for that of the keys.
     queries: f32,
+    /// The factor of a block's scores.
+    scores: f32,
     /// The scale of the last block of values: the unit of the sums.
     unit: f32,
 }
 
-impl Sums {
-    /// Goes on to a block: the factor of its scores, and that of sums in front of it, which are in an older
-    /// unit. A block of zeros, whose scale may be 0, has any unit.
+impl Factors {
+    /// Goes on to a block. Returns the factor of sums in front of it, which are in an older unit. A block of
+    /// zeros, whose scale may be 0, has any unit.
     ///
     /// # Safety
     /// As for [`TileHeads::queries`].
     #[inline(always)]
-    unsafe fn next(&mut self, arguments: Arguments<'_>, block: u32) -> (f32, f32) {
+    unsafe fn next(&mut self, arguments: Arguments<'_>, block: u32) -> f32 {
         // SAFETY: the caller's word.
-        let (factor, scale) = unsafe {
-            (self.heads.factor(arguments, self.queries, block), self.heads.values(arguments, block))
-        };
-        if scale == 0.0 {
-            return (factor, 1.0);
+        unsafe {
+            if arguments.scales.keys.blocks > 1 {
+                self.scores = self.heads.factor(arguments, self.queries, block);
+            }
+            if arguments.scales.values.blocks <= 1 {
+                return 1.0;
+            }
+            let scale = self.heads.values(arguments, block);
+            if scale == 0.0 {
+                return 1.0;
+            }
+            let change = self.unit / scale;
+            self.unit = scale;
+            change
         }
-        let change = self.unit / scale;
-        self.unit = scale;
-        (factor, change)
     }
 }
 
@@ -117,9 +124,12 @@ impl<'a, C: Config> Consumer<'a, C> {
     #[inline(always)]
     pub unsafe fn run(self) {
         let mut tiles = Followed::first(self.shared.board());
-        let mut at = Progress { keys: State::<C>::START, parity: 0 };
-        // SAFETY: the caller's contract.
+        let mut at = Progress { keys: State::<C>::START, values: State::<C>::START, parity: 0 };
+        // SAFETY: the caller's contract. The first turn is the first consumer's; the last one is taken back.
         unsafe {
+            if self.consumer + 1 == CONSUMERS {
+                Barrier::Turn(0).arrive();
+            }
             while let Some(ticket) = tiles.follow() {
                 let work = ticket.work::<Identity>();
                 if work.has_queries() {
@@ -131,6 +141,9 @@ impl<'a, C: Config> Consumer<'a, C> {
                     }
                 }
                 tiles.leave();
+            }
+            if self.consumer == 0 {
+                Barrier::Turn(0).sync();
             }
         }
     }
@@ -146,14 +159,11 @@ impl<'a, C: Config> Consumer<'a, C> {
         // SAFETY: the caller's contract.
         unsafe {
             let queries = heads.queries(self.arguments, ticket.place().0.first_row);
-            let mut sums =
-                Sums { heads, queries, unit: heads.values(self.arguments, ticket.get::<Identity>(0).block) };
+            let first = ticket.get::<Identity>(0).block;
+            let scores = heads.factor(self.arguments, queries, first);
+            let mut sums = Factors { heads, queries, scores, unit: heads.values(self.arguments, first) };
             mbarrier::wait_parity(self.shared.queries_full(self.consumer), at.parity);
-            if C::OVERLAPS {
-                self.overlapped(ticket, &mut sums, at, &mut rows, &mut result);
-            } else {
-                self.in_turn(ticket, &mut sums, at, &mut rows, &mut result);
-            }
+            self.add_blocks(ticket, &mut sums, at, &mut rows, &mut result);
             let work = ticket.work::<Identity>();
             let (factors, logarithms) = rows.finish(sink_of(self.arguments.base.sinks, work.tile.head));
             self.beside().logarithms(work, logarithms);
@@ -163,148 +173,68 @@ impl<'a, C: Config> Consumer<'a, C> {
         at.parity ^= 1;
     }
 
-    /// Sums of all blocks: the scores of a block are multiplied beside the values of the one before, and both
-    /// while the softmax is computed.
+    /// Sums of all blocks, one after the other: a part of the results takes the registers of the scores. What
+    /// overlaps is the other consumer's: while one has its turn, products of a block's values and of the next
+    /// one's scores, the other one computes its softmax.
     ///
     /// # Safety
     /// As for [`tile`](Self::tile); the queries have come.
     #[inline(always)]
-    unsafe fn overlapped(
+    unsafe fn add_blocks(
         self,
         ticket: Ticket,
-        sums: &mut Sums,
+        sums: &mut Factors,
         at: &mut Progress<C>,
         rows: &mut Rows,
         result: &mut C::Result,
     ) {
         let Self { arguments, shared, consumer, .. } = self;
         let queries = shared.queries(consumer);
+        let (mut index, mut change) = (0, 1.0);
         let mut scores: Scores = zero();
-        let mut weights = Weights::zero();
-        let mut index = 0;
         // SAFETY: the caller's contract. Stages are read between their wait and their release; registers of
         // products under way are left alone until the wait for them.
         unsafe {
-            let block = ticket.get::<Identity>(index);
             shared.key_pipeline().consumer_wait(at.keys);
-            wgmma::fence_registers(&mut scores);
-            wgmma::fence();
             self.multiply_scores(&mut scores, queries, at.keys.stage);
-            wgmma::commit_group();
-            let (factor, _) = sums.next(arguments, block.block);
-            wgmma::wait_group::<0>();
-            wgmma::fence_registers(&mut scores);
-            self.release_keys(at);
-            self.hide(&mut scores, ticket, block);
-            // Of the sums of all blocks before the one whose products are under way.
-            let mut earlier = rows.push(&mut scores, factor);
-            weights.set(&scores);
-            while index + 1 < ticket.count() {
-                index += 1;
-                let block = ticket.get::<Identity>(index);
-                shared.key_pipeline().consumer_wait(at.keys);
-                let mut part: Part = zero();
-                wgmma::fence_registers(&mut scores);
-                weights.fence();
-                wgmma::fence();
-                // Else the loop would keep a descriptor for each product.
-                let queries = misc::opaque(queries);
-                self.multiply_scores(&mut scores, queries, at.keys.stage);
-                wgmma::commit_group();
-                let values = previous(at.keys);
-                mbarrier::wait_parity(shared.turned_full(values.stage), values.phase);
-                // Again behind a loop: the assembler would add one of its own.
-                wgmma::fence();
-                self.multiply_values(&mut part, &weights, values.stage, 0);
-                wgmma::commit_group();
-                let (factor, change) = sums.next(arguments, block.block);
-                wgmma::wait_group::<1>();
-                wgmma::fence_registers(&mut scores);
+            loop {
                 self.release_keys(at);
-                self.hide(&mut scores, ticket, block);
-                let factors = rows.push(&mut scores, factor).map(|factor| factor * change);
-                wgmma::wait_group::<0>();
-                wgmma::fence_registers(&mut part);
-                add(result, earlier, &part, 0);
-                earlier = factors;
-                self.release_values(previous(previous(at.keys)));
-                weights.set(&scores);
-            }
-            self.release_queries();
-            let values = previous(at.keys);
-            mbarrier::wait_parity(shared.turned_full(values.stage), values.phase);
-            let mut part: Part = zero();
-            weights.fence();
-            wgmma::fence();
-            self.multiply_values(&mut part, &weights, values.stage, 0);
-            wgmma::commit_group();
-            wgmma::wait_group::<0>();
-            wgmma::fence_registers(&mut part);
-            add(result, earlier, &part, 0);
-            self.release_values(values);
-        }
-    }
-
-    /// Sums of all blocks, one after the other: a part of the results takes the registers of the scores. What
-    /// overlaps is the other consumer's.
-    ///
-    /// # Safety
-    /// As for [`overlapped`](Self::overlapped).
-    #[inline(always)]
-    unsafe fn in_turn(
-        self,
-        ticket: Ticket,
-        sums: &mut Sums,
-        at: &mut Progress<C>,
-        rows: &mut Rows,
-        result: &mut C::Result,
-    ) {
-        let Self { arguments, shared, consumer, .. } = self;
-        let queries = shared.queries(consumer);
-        let mut index = 0;
-        // SAFETY: as there.
-        unsafe {
-            while index < ticket.count() {
-                let block = ticket.get::<Identity>(index);
-                index += 1;
-                let mut scores: Scores = zero();
-                shared.key_pipeline().consumer_wait(at.keys);
-                wgmma::fence_registers(&mut scores);
-                wgmma::fence();
-                let queries = misc::opaque(queries);
-                self.multiply_scores(&mut scores, queries, at.keys.stage);
-                wgmma::commit_group();
-                let (factor, change) = sums.next(arguments, block.block);
-                wgmma::wait_group::<0>();
-                wgmma::fence_registers(&mut scores);
-                self.release_keys(at);
-                if index == ticket.count() {
+                let is_last = index + 1 == ticket.count();
+                if is_last {
                     self.release_queries();
                 }
-                self.hide(&mut scores, ticket, block);
-                let factors = rows.push(&mut scores, factor).map(|factor| factor * change);
+                self.hide(&mut scores, ticket, ticket.get::<Identity>(index));
+                let factors = rows.push(&mut scores, sums.scores).map(|factor| factor * change);
                 let mut weights = Weights::zero();
                 weights.set(&scores);
-                let values = previous(at.keys);
-                mbarrier::wait_parity(shared.turned_full(values.stage), values.phase);
+                index += 1;
+                if !is_last {
+                    change = sums.next(arguments, ticket.get::<Identity>(index).block);
+                    shared.key_pipeline().consumer_wait(at.keys);
+                }
+                shared.value_pipeline().consumer_wait(at.values);
+                Barrier::Turn(consumer).sync();
                 unroll!(PART in 0..2, {
                     if PART < parts::<C>() {
                         let mut part: Part = zero();
-                        weights.fence();
-                        wgmma::fence();
-                        self.multiply_values(&mut part, &weights, values.stage, PART);
-                        wgmma::commit_group();
-                        wgmma::wait_group::<0>();
-                        wgmma::fence_registers(&mut part);
+                        self.multiply_values(&mut part, &mut weights, at.values.stage, PART);
                         add(result, factors, &part, PART);
                     }
                 });
-                self.release_values(values);
+                self.release_values(at);
+                if is_last {
+                    break;
+                }
+                scores = zero();
+                // Else the loop would keep a descriptor for each product.
+                self.multiply_scores(&mut scores, misc::opaque(queries), at.keys.stage);
+                Barrier::Turn((consumer + 1) % CONSUMERS).arrive();
             }
+            Barrier::Turn((consumer + 1) % CONSUMERS).arrive();
         }
     }
 
-    /// Starts `S = Q K^T`.
+    /// `S = Q K^T`.
     ///
     /// # Safety
     /// As for [`multiply`]; the stage is full.
@@ -313,16 +243,26 @@ impl<'a, C: Config> Consumer<'a, C> {
         let queries = Boxes { first: queries, stride: QUERY_BOX };
         let keys = Boxes { first: self.shared.keys(stage), stride: KEY_BOX };
         // SAFETY: the caller's contract.
-        unsafe { multiply::<E4M3, _>(scores, queries, keys, C::HEAD) }
+        unsafe {
+            wgmma::fence_registers(scores);
+            wgmma::fence();
+            multiply::<E4M3, _>(scores, queries, keys, C::HEAD);
+            wgmma::commit_group();
+            wgmma::wait_group::<0>();
+            wgmma::fence_registers(scores);
+        }
     }
 
-    /// Starts `O = P V`, of 128 columns.
+    /// `O = P V`, of 128 columns.
     ///
     /// # Safety
     /// As for [`wgmma::mma_ra`]; the stage is full.
     #[inline(always)]
-    unsafe fn multiply_values(self, part: &mut Part, weights: &Weights, stage: u32, number: usize) {
-        let first = self.shared.turned(stage) + number as u32 * PART_BYTES;
+    unsafe fn multiply_values(self, part: &mut Part, weights: &mut Weights, stage: u32, number: usize) {
+        weights.fence();
+        // SAFETY: the caller's contract.
+        unsafe { wgmma::fence() }
+        let first = self.shared.values(stage) + number as u32 * PART_BYTES;
         let start = advance(descriptor(0, 0, Swizzle::B128.period(), Swizzle::B128), first);
         unroll!(STEP in 0..4, {
             let values = advance(start, STEP as u32 * K_BYTES);
@@ -335,6 +275,12 @@ impl<'a, C: Config> Consumer<'a, C> {
                 }
             }
         });
+        // SAFETY: the caller's contract.
+        unsafe {
+            wgmma::commit_group();
+            wgmma::wait_group::<0>();
+            wgmma::fence_registers(part);
+        }
     }
 
     /// Leaves the stage of keys.
@@ -350,16 +296,16 @@ impl<'a, C: Config> Consumer<'a, C> {
         at.keys = at.keys.next();
     }
 
-    /// Leaves the stage of turned values.
+    /// Leaves the stage of values.
     ///
     /// # Safety
     /// As for [`release_keys`](Self::release_keys).
     #[inline(always)]
-    unsafe fn release_values(self, values: State<C>) {
-        if self.thread == 0 {
-            // SAFETY: the caller's contract.
-            unsafe { mbarrier::arrive(self.shared.turned_empty(values.stage)) }
-        }
+    unsafe fn release_values(self, at: &mut Progress<C>) {
+        let pipeline = self.shared.value_pipeline();
+        // SAFETY: the caller's contract.
+        unsafe { pipeline.consumer_release(at.values.stage, self.thread, Alone::<C>::of_rank(0)) }
+        at.values = at.values.next();
     }
 
     /// Tells that the queries have been read.

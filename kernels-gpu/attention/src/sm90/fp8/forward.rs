@@ -3,26 +3,27 @@
 use cuda_std::tma::TensorMap;
 use cuda_std::warp::{FULL_MASK, warp_shuffle_idx};
 use cuda_std::{grid, mbarrier, misc, registers, shared, thread, tma};
-use primitives::pipeline::Pipeline;
 use primitives::shared_plan::SharedType;
 
 use super::config::{
-    BLOCK_M, BLOCK_N, BOX_COLUMNS, CONSUMERS, Config, KEY_BOX, Keys, Of, Plan, QUERY_BOX, Queries, State,
-    TURNERS, previous,
+    BLOCK_M, BLOCK_N, BOX_COLUMNS, CONSUMERS, Config, KEY_BOX, Keys, Plan, QUERY_BOX, Queries, State, Turned,
 };
 use super::consumer::Consumer;
 use super::scales::{Scales, TileHeads};
-use super::turn::turn;
 use crate::problem::{AttentionParams, Tiles};
 use crate::score::Identity;
 use crate::sm90::config::{CONSUMER_ROWS, WARPGROUP};
-use crate::sm90::forward::{self, REGISTERS};
+use crate::sm90::forward;
 use crate::sm90::schedule::{Drawn, Work, releases};
+
+/// Registers of the producer's and a consumer's thread.
+const REGISTERS: [u32; 2] = [24, 240];
 
 /// The arguments of a launch. Results are bf16, and do not leave by the copy engine.
 #[derive(Clone, Copy)]
 pub struct Arguments<'a> {
-    /// As for the other kernels, in boxes of 128 columns.
+    /// As for the other kernels, in boxes of 128 columns. The map of values is that of [`Turned`] ones,
+    /// `[batch, heads of keys, lines, keys]` in boxes of `BLOCK_N` keys of all lines.
     pub base: forward::Arguments<'a, Identity>,
     /// The scales.
     pub scales: Scales,
@@ -50,14 +51,12 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
         grid::wait_dependencies();
         grid::launch_dependents();
         if thread < WARPGROUP {
-            registers::set_max_registers_dec::<{ REGISTERS[0][0] }>();
-            if thread >= 32 {
-                turn::<C>(shared, thread - 32);
-            } else if thread == 0 {
+            registers::set_max_registers_dec::<{ REGISTERS[0] }>();
+            if thread == 0 {
                 produce::<C>(arguments, shared);
             }
         } else {
-            registers::set_max_registers_inc::<{ REGISTERS[0][1] }>();
+            registers::set_max_registers_inc::<{ REGISTERS[1] }>();
             let thread = thread - WARPGROUP;
             // The assembler keeps what a warp's lanes agree on in registers of the warp.
             let (consumer, _) = warp_shuffle_idx(FULL_MASK, thread / WARPGROUP, 0, 32);
@@ -80,14 +79,8 @@ unsafe fn make_barriers<C: Config>(shared: Plan<C>) {
             consumer += 1;
         }
         shared.key_pipeline().init(CONSUMERS);
-        shared.value_pipeline().init(TURNERS);
-        let mut stage = 0;
-        while stage < C::STAGES {
-            mbarrier::init(shared.turned_full(stage), TURNERS);
-            mbarrier::init(shared.turned_empty(stage), CONSUMERS);
-            stage += 1;
-        }
-        shared.schedule().init(releases(CONSUMERS) + TURNERS);
+        shared.value_pipeline().init(CONSUMERS);
+        shared.schedule().init(releases(CONSUMERS));
         mbarrier::fence_init();
     }
 }
@@ -101,7 +94,7 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
     let forward::Arguments { maps, params, counter, .. } = arguments.base;
     let tiles = Tiles::new(params, BLOCK_M).count();
     let mut drawn = Drawn::first(shared.board(), counter, tiles);
-    let mut keys = State::<C>::START;
+    let (mut keys, mut values) = (State::<C>::START, State::<C>::START);
     let mut parity = 0;
     while let Some(number) = drawn.number() {
         // SAFETY: the caller's contract. A stage that was acquired is empty, and expects a block's bytes; a
@@ -118,30 +111,31 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
                 TileHeads { address: shared.heads(slot) }.write(arguments, tile);
             });
             if work.has_queries() && blocks.count > 0 {
-                let head = (tile.head / params.group.max(1)) as i32;
-                let load = |map: *const TensorMap, pipeline: Pipeline<Of<C>>, state, to: u32, block: u32| {
-                    let full = pipeline.producer_acquire(state, Keys::<C>::BYTES);
-                    let row = (sequence.first_key + block * BLOCK_N) as i32;
-                    load_boxes::<C>(map, to, KEY_BOX, full, [row, head, sequence.matrix as i32]);
-                };
-                let load_values = |keys: State<C>, block: u32| {
-                    let state = previous(keys);
-                    load(maps.values, shared.value_pipeline(), state, shared.values(state.stage), block);
+                let [head, matrix] = [(tile.head / params.group.max(1)) as i32, sequence.matrix as i32];
+                let first = if base.is_packed() { Turned::first(sequence.first_key, tile.batch) } else { 0 };
+                let load_values = |state: State<C>, block: u32| {
+                    let full = shared.value_pipeline().producer_acquire(state, Keys::<C>::BYTES);
+                    let coords = [(first + block * BLOCK_N) as i32, 0, head, matrix];
+                    tma::load_4d(shared.values(state.stage), maps.values, full, coords);
                 };
                 let (mut index, mut earlier) = (0, 0);
                 while index < blocks.count {
                     let block = blocks.get(index).block;
-                    load(maps.keys, shared.key_pipeline(), keys, shared.keys(keys.stage), block);
+                    let full = shared.key_pipeline().producer_acquire(keys, Keys::<C>::BYTES);
+                    let row = (sequence.first_key + block * BLOCK_N) as i32;
+                    load_boxes::<C>(maps.keys, shared.keys(keys.stage), KEY_BOX, full, [row, head, matrix]);
+                    keys = keys.next();
                     if index == 0 {
                         load_queries::<C>(maps.queries, shared, work, parity);
                     } else {
-                        load_values(keys, earlier);
+                        load_values(values, earlier);
+                        values = values.next();
                     }
-                    keys = keys.next();
                     earlier = block;
                     index += 1;
                 }
-                load_values(keys, earlier);
+                load_values(values, earlier);
+                values = values.next();
                 parity ^= 1;
             }
             drawn.draw();

@@ -11,15 +11,16 @@ use crate::sm90::instances::Entry;
 use {
     super::forward::{Arguments, run},
     super::scales::{Scale, Scales},
+    super::turn,
     crate::block_lists::Lists,
-    crate::problem::{AttentionParams, Packing},
+    crate::problem::{AttentionParams, Packing, Strides},
     crate::score::Identity,
     crate::sm90::forward::{self, Maps, Outputs},
 };
 
-/// Kernels: name, largest head size, stages, overlapping products.
+/// Kernels: name, largest head size, stages.
 macro_rules! kernels {
-    ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: head $head:literal, $stages:literal stages, overlaps $overlaps:literal;)*) => {
+    ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: head $head:literal, $stages:literal stages;)*) => {
         $(
             /// The configuration of the kernel of this name.
             #[derive(Clone, Copy)]
@@ -28,7 +29,6 @@ macro_rules! kernels {
             impl Config for $config {
                 type Result = [f32; $head / 2];
                 const STAGES: u32 = $stages;
-                const OVERLAPS: bool = $overlaps;
             }
 
             #[doc = concat!("Attention in e4m3 for head sizes up to ", $head, "; see [`TABLE`] and the module.")]
@@ -95,6 +95,28 @@ macro_rules! kernels {
 }
 
 kernels! { $
-    #[kernel] fn attention_e4m3_128 as E4m3Head128: head 128, 3 stages, overlaps true;
-    #[kernel] fn attention_e4m3_256 as E4m3Head256: head 256, 2 stages, overlaps false;
+    #[kernel] fn attention_e4m3_128 as E4m3Head128: head 128, 3 stages;
+    #[kernel] fn attention_e4m3_256 as E4m3Head256: head 256, 3 stages;
+}
+
+/// Values turned for the kernels of the table; see [`turn`].
+///
+/// # Safety
+/// As [`turn::run`].
+#[cfg(feature = "kernels")]
+#[kernel(launch_bounds(turn::THREADS))]
+pub unsafe fn attention_turn_e4m3(
+    params: AttentionParams,
+    values: *const u8,
+    strides: Strides,
+    turned: *mut u8,
+    line_bytes: u32,
+    first_queries: *const i32,
+    first_keys: *const i32,
+) {
+    let packing = Packing { queries: first_queries, keys: first_keys };
+    // SAFETY: the caller's contract.
+    unsafe {
+        turn::run(turn::Arguments { params: &params, packing, values, strides, turned, line_bytes });
+    }
 }

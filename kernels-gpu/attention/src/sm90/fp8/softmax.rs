@@ -31,9 +31,9 @@ impl Rows {
     #[inline(always)]
     pub unsafe fn push<S: Scores>(&mut self, scores: &mut S, factor: f32) -> [f32; 2] {
         let x = scores.as_mut();
-        let mut most = [f32::NEG_INFINITY; 4];
+        let mut most = [x[0], x[1], x[2], x[3]];
         unroll!(STEP in 0..32, {
-            if STEP < steps::<S>() {
+            if STEP > 0 && STEP < steps::<S>() {
                 unroll!(I in 0..4, { most[I] = max(most[I], x[4 * STEP + I]); });
             }
         });
@@ -53,7 +53,7 @@ impl Rows {
                 unroll!(I in 0..4, {
                     let weight = ex2_approx(fma(x[4 * STEP + I], factor, offsets[I / 2]));
                     x[4 * STEP + I] = weight;
-                    sums[I] += weight;
+                    sums[I] = if STEP == 0 { weight } else { sums[I] + weight };
                 });
             }
         });

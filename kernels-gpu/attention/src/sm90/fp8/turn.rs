@@ -1,145 +1,172 @@
-//! Values are turned: from keys below each other, as the copy engine brings them, to keys side by side.
+//! Values are turned: from keys below each other, as callers have them, to keys side by side, as [`Turned`]
+//! says. A kernel of its own, before the main one, which would do it again for each tile of queries.
 //!
-//! A unit of work is 32 keys by 16 columns. `ldmatrix.trans` gives a lane the bytes of two columns, 2 g and
-//! 2 g + 1 with `g = lane / 4`, of keys 2 q and 2 q + 1 with `q = lane % 4`, of each 8 keys. Those of one
-//! column and 16 keys are a word of the lane, in the order of slots that [`super`] has; `stmatrix` writes the
-//! words of four lanes as a piece of 16 bytes. Even columns become the first 8 lines of 16, odd ones the
-//! others: 8 lines of one `stmatrix` are 8 neighbours, whose pieces the swizzle puts in different banks.
+//! ```text
+//!   block   128 keys x 128 columns of a head
+//!   warp     32 keys, a row of 128 bytes each
+//!   lane      4 columns of these: 4 lines of 32 bytes, a sector each
+//! ```
+//! A lane has its keys in registers, and sorts their bytes four by four. No shared memory.
 
-use cuda_std::misc::{self, permute_bytes};
-use cuda_std::warp::{FULL_MASK, sync_warp};
-use cuda_std::{fence, matrix, mbarrier};
-use layout::UNIT_BYTES;
-use primitives::tma::LINE_BYTES;
+use cuda_std::misc::permute_bytes;
+use cuda_std::{grid, thread, vector};
 use primitives::unroll;
+use primitives::warp::LANES;
 
-use super::config::{BLOCK_N, Config, KEY_BOX, Plan, State, TURNERS};
-use crate::score::Identity;
-use crate::sm90::schedule::{Followed, Work};
+use super::config::{BLOCK_N, Turned};
+use crate::problem::{AttentionParams, Packing, Sequence, Strides};
 
-/// Keys of a unit.
-const UNIT_KEYS: u32 = 32;
-/// Columns of a unit.
-const UNIT_COLUMNS: u32 = UNIT_BYTES;
-const _: () = assert!(BLOCK_N == 4 * UNIT_KEYS, "four units below each other");
+/// Keys of a warp.
+const KEYS: u32 = 32;
+/// Columns of a lane: those of a word.
+const LANE_COLUMNS: u32 = 4;
+/// Columns of a block.
+pub const COLUMNS: u32 = LANES * LANE_COLUMNS;
+/// Threads of a block.
+pub const THREADS: u32 = BLOCK_N / KEYS * LANES;
 
-/// Turns all blocks of values.
+/// The arguments of a launch.
+#[derive(Clone, Copy)]
+pub struct Arguments<'a> {
+    /// The problem.
+    pub params: &'a AttentionParams,
+    /// Where packed sequences begin.
+    pub packing: Packing,
+    /// V, e4m3.
+    pub values: *const u8,
+    /// Where its rows begin, at multiples of 4 bytes.
+    pub strides: Strides,
+    /// The turned values.
+    pub turned: *mut u8,
+    /// Bytes of a line of them, a multiple of 128.
+    pub line_bytes: u32,
+}
+
+/// Blocks of a launch: one for each block of keys, [`COLUMNS`] columns and head.
+#[must_use]
+pub const fn blocks(params: &AttentionParams) -> u64 {
+    let (across, parts) = (params.keys.div_ceil(BLOCK_N) as u64, params.head_size.div_ceil(COLUMNS) as u64);
+    across
+        * parts
+        * params.batch as u64
+        * (params.heads / if params.group > 1 { params.group } else { 1 }) as u64
+}
+
+/// A lane's place: its first key of a block, and the first of its columns.
+#[derive(Clone, Copy)]
+struct Lane {
+    key: u32,
+    column: u32,
+    head: u32,
+    batch: u32,
+}
+
+/// Turns the block's keys, and those of later blocks of a sequence that is longer than was told.
 ///
 /// # Safety
-/// As for [`run`](super::forward::run); the threads of `TURNERS` warps call it after the barriers are made,
-/// with their numbers among them.
+/// The arguments are as [`Arguments`] says; the launch has [`blocks`] blocks of [`THREADS`] threads.
 #[inline(always)]
-pub(super) unsafe fn turn<C: Config>(shared: Plan<C>, thread: u32) {
-    let mut tiles = Followed::first(shared.board());
-    // Of values and of turned values: stages of both go round together.
-    let mut state = State::<C>::START;
-    let turner = Turner { warp: thread / 32, lane: thread % 32 };
-    // SAFETY: the caller's contract. A stage is read once its values have come, and written once the
-    // consumers have left it; each warp tells when it is done with both.
+pub unsafe fn run(arguments: Arguments<'_>) {
+    let Arguments { params, packing, .. } = arguments;
+    let across = params.keys.div_ceil(BLOCK_N).max(1);
+    let parts = params.head_size.div_ceil(COLUMNS).max(1);
+    let heads = (params.heads / params.group.max(1)).max(1);
+    // All heads of a block of keys beside each other: their rows are neighbours in memory.
+    let (number, head) = (thread::block_idx_x() / heads, thread::block_idx_x() % heads);
+    let (number, part) = (number / parts, number % parts);
+    let (batch, mut block) = (number / across, number % across);
+    let thread = thread::thread_idx_x();
+    let column = part * COLUMNS + thread % LANES * LANE_COLUMNS;
+    // SAFETY: the caller's contract.
     unsafe {
-        while let Some(ticket) = tiles.follow() {
-            let work = ticket.work::<Identity>();
-            let Work { sequence, blocks, .. } = work;
-            let count = if work.has_queries() { blocks.count } else { 0 };
-            let mut index = 0;
-            while index < count {
-                let first = blocks.get(index).block * BLOCK_N;
-                shared.value_pipeline().consumer_wait(state);
-                mbarrier::wait_parity(shared.turned_empty(state.stage), state.phase ^ 1);
-                let (from, to) = (shared.values(state.stage), shared.turned(state.stage));
-                turner.block::<C>(from, to, sequence.keys - first);
-                fence::proxy_async_shared();
-                sync_warp(FULL_MASK);
-                if turner.lane == 0 {
-                    mbarrier::arrive(shared.value_pipeline().empty(state.stage));
-                    mbarrier::arrive(shared.turned_full(state.stage));
-                }
-                state = state.next();
-                index += 1;
+        grid::wait_dependencies();
+        grid::launch_dependents();
+        let sequence = params.sequence(packing, batch);
+        if column >= Turned::lines(params.head_size) {
+            return;
+        }
+        while block * BLOCK_N < sequence.keys {
+            let key = block * BLOCK_N + thread / LANES * KEYS;
+            turn(arguments, sequence, Lane { key, column, head, batch });
+            block += across;
+        }
+    }
+}
+
+/// Turns a lane's keys of a block.
+///
+/// # Safety
+/// As for [`run`]; the keys' block begins in the sequence, and the columns are among the lines.
+#[inline(always)]
+unsafe fn turn(arguments: Arguments<'_>, sequence: Sequence, lane: Lane) {
+    let Arguments { params, packing, values, strides, turned, line_bytes } = arguments;
+    let Lane { key: first, column, head, batch } = lane;
+    let heads = (params.heads / params.group.max(1)).max(1);
+    // SAFETY: the caller's contract; keys of the sequence and columns of its rows; places of a line that only
+    // this thread writes.
+    unsafe {
+        let from =
+            values.wrapping_add(strides.at(sequence.first_key, head, sequence.matrix) + column as usize);
+        let mut words: [u32; KEYS as usize] = core::mem::zeroed();
+        unroll!(KEY in 0..32, {
+            let key = first + KEY as u32;
+            if key < sequence.keys && column < params.head_size {
+                words[KEY] = *from.wrapping_add((key as u64 * strides.row) as usize).cast::<u32>();
             }
-            tiles.leave();
-        }
-    }
-}
-
-/// A lane of a warp that turns.
-#[derive(Clone, Copy)]
-struct Turner {
-    warp: u32,
-    lane: u32,
-}
-
-impl Turner {
-    /// Turns the warp's part of a block: 16 columns at a time. Of keys from number `keys` on, zeros are
-    /// written: they may be another sequence's, and a NaN there would spoil sums although its weight is zero.
-    ///
-    /// # Safety
-    /// The whole warp is here; the stages are full, and empty.
-    #[inline(always)]
-    unsafe fn block<C: Config>(self, from: u32, to: u32, keys: u32) {
-        let mut column = self.warp * UNIT_COLUMNS;
-        while column < C::HEAD {
-            let (from, to) = (from + self.source(column), to + self.target(column));
-            unroll!(PAIR in 0..2, {
-                // Two units are under way: more would take more registers than there are.
-                let mut words = [[0; 4]; 2];
-                unroll!(I in 0..2, {
-                    let keys = (2 * PAIR + I) as u32 * UNIT_KEYS;
-                    // SAFETY: the caller's contract; a piece of a line of a box.
-                    words[I] = unsafe { matrix::ldmatrix_x4_trans(from + keys * LINE_BYTES) };
-                });
-                unroll!(I in 0..2, {
-                    let first = (2 * PAIR + I) as u32 * UNIT_KEYS;
-                    if keys < BLOCK_N {
-                        self.clear(&mut words[I], first, keys);
-                    }
-                    // Pieces of other keys of a line differ in other bits: lines begin at multiples of these.
-                    // SAFETY: the caller's contract; a piece of a line.
-                    unsafe { matrix::stmatrix_x4(to ^ first, by_columns(words[I])) }
-                });
+        });
+        let is_packed = !packing.keys.is_null();
+        let begin = if is_packed { Turned::first(sequence.first_key, batch) } else { 0 };
+        let matrix = sequence.matrix as u64 * heads as u64 + head as u64;
+        let pair = column / Turned::COLUMNS * Turned::COLUMNS + column % Turned::COLUMNS / 2;
+        let line = matrix * Turned::lines(params.head_size) as u64 + pair as u64;
+        let to = turned.add((line * line_bytes as u64 + (begin + first) as u64) as usize);
+        unroll!(HALF in 0..2, {
+            let mut columns: [[u32; 4]; LANE_COLUMNS as usize] = core::mem::zeroed();
+            unroll!(QUAD in 0..4, {
+                let key = 16 * HALF + 2 * QUAD;
+                let keys = [words[key], words[key + 1], words[key + 8], words[key + 9]];
+                let of_columns = transpose(keys);
+                unroll!(COLUMN in 0..4, { columns[COLUMN][QUAD] = of_columns[COLUMN]; });
             });
-            column += TURNERS * UNIT_COLUMNS;
-        }
-    }
-
-    /// Where the lane reads 16 columns of its key of the first unit, from the stage's begin on.
-    #[inline(always)]
-    const fn source(self, column: u32) -> u32 {
-        let piece = (column % LINE_BYTES / UNIT_BYTES) ^ (self.lane % 8);
-        column / LINE_BYTES * KEY_BOX + self.lane * LINE_BYTES + piece * UNIT_BYTES
-    }
-
-    /// Where the lane writes keys of the first unit. Matrices: even columns, odd ones, then 16 keys on.
-    #[inline(always)]
-    const fn target(self, column: u32) -> u32 {
-        let (matrix, row) = (self.lane / 8, self.lane % 8);
-        let line = column + matrix % 2 * 8 + row;
-        line * LINE_BYTES + ((matrix / 2) ^ row) * UNIT_BYTES
-    }
-
-    /// Clears the bytes of keys from number `keys` of the block on.
-    #[inline(always)]
-    fn clear(self, words: &mut [u32; 4], first_key: u32, keys: u32) {
-        // Computed here, and not kept over blocks without such keys.
-        let first = first_key + misc::opaque(self.lane) % 4 * 2;
-        unroll!(M in 0..4, {
-            let key = first + 8 * M as u32;
-            let low = if key < keys { 0xffff } else { 0 };
-            let high = if key + 1 < keys { 0xffff_0000 } else { 0 };
-            words[M] &= low | high;
+            unroll!(COLUMN in 0..4, {
+                // Lines of even columns, then those of odd ones.
+                let line = (COLUMN / 2 + COLUMN % 2 * 8) as u64 * line_bytes as u64;
+                vector::store_v4(to.add(line as usize + 16 * HALF).cast(), columns[COLUMN]);
+            });
         });
     }
 }
 
-/// From two columns of keys `8 m + 2 q` and `8 m + 2 q + 1`, a word for each `m`, to words of a column each.
+/// From four bytes of each of four keys to four keys of each of four columns.
 #[inline(always)]
-fn by_columns([a, b, c, d]: [u32; 4]) -> [u32; 4] {
-    const EVEN: u32 = 0x6420;
-    const ODD: u32 = 0x7531;
+fn transpose([a, b, c, d]: [u32; 4]) -> [u32; 4] {
+    let (low, high) = (permute_bytes::<0x5140>(a, b), permute_bytes::<0x7362>(a, b));
+    let (next_low, next_high) = (permute_bytes::<0x5140>(c, d), permute_bytes::<0x7362>(c, d));
     [
-        permute_bytes::<EVEN>(a, b),
-        permute_bytes::<ODD>(a, b),
-        permute_bytes::<EVEN>(c, d),
-        permute_bytes::<ODD>(c, d),
+        permute_bytes::<0x5410>(low, next_low),
+        permute_bytes::<0x7632>(low, next_low),
+        permute_bytes::<0x5410>(high, next_high),
+        permute_bytes::<0x7632>(high, next_high),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::transpose;
+
+    #[test]
+    fn bytes_of_keys_become_those_of_columns() {
+        let keys = [
+            [0x00, 0x01, 0x02, 0x03],
+            [0x10, 0x11, 0x12, 0x13],
+            [0x20, 0x21, 0x22, 0x23],
+            [0x30, 0x31, 0x32, 0x33],
+        ];
+        let columns = transpose(keys.map(u32::from_le_bytes)).map(u32::to_le_bytes);
+        for (key, bytes) in keys.iter().enumerate() {
+            for (column, byte) in bytes.iter().enumerate() {
+                assert_eq!(columns[column][key], *byte);
+            }
+        }
+    }
 }
