@@ -272,7 +272,7 @@ fn in_bands() -> Outcome {
     let banded = |config: &Config| config.band != Band::All && config.tile[0] * config.tile[1] <= 64 * 128;
     // One tile of 64 x 128 more than multiprocessors, below each other or beside each other.
     let multiprocessors = device()?.properties().sm_count as usize;
-    let case = Case { m: 64 * multiprocessors + 8, n: 120, k: 8192, kernels: banded, ..NT };
+    let case = Case { m: 64 * multiprocessors + 8, n: 120, k: 16_384, kernels: banded, ..NT };
     some(case.check::<bf16, bf16, bf16>()?)?;
     let all = Case { bias: true, residual: true, beta: 0.5, activation: Activation::Relu, ..case };
     some(Case { result_scale: Some(0.5), ..all }.check::<f16, f16, f16>()?)?;
@@ -281,6 +281,45 @@ fn in_bands() -> Outcome {
     some(Case { m: n, n: m, c: turned, bias: false, ..all }.check::<bf16, bf16, bf16>()?)?;
     some(Case { m, n, adds_f32: true, ..all }.check::<bf16, bf16, bf16>()?)?;
     some(Case { a: TRANSPOSED, b: DENSE, ..case }.check::<bf16, bf16, f32>()?)?;
+    Ok(())
+}
+
+/// Blocks of C, a launch each, have the bits of one launch; with operands as they lie and copied.
+#[test]
+fn in_blocks() -> Outcome {
+    if !is_hopper()? {
+        return Ok(());
+    }
+    let stream = Device::open(0)?.stream()?;
+    let case = Case { m: 200, n: 300, k: 72, bias: true, residual: true, beta: 0.5, ..NT };
+    for case in [case, Case { n: 301, a: TRANSPOSED, b: DENSE, ..case }, Case { k: 67, ..case }] {
+        let setup = Setup::<bf16, bf16, bf16>::new(&case, &stream)?;
+        let problem = setup.product(&mut setup.c(&stream)?)?.problem()?;
+        let run = |config: &Config| -> Outcome<Vec<bf16>> {
+            let mut c = setup.c(&stream)?;
+            setup.product(&mut c)?.run_with(&stream, config)?;
+            Ok(c.to_vec(&stream)?)
+        };
+        let whole = |config: &Config| {
+            let is_small = is_ours(config) && config.tile[0] * config.tile[1] <= 64 * 128;
+            is_small && !config.swap && config.band == Band::All && config.split_k == 1
+        };
+        let offers = candidates(&problem, stream.device());
+        let mut ran = 0;
+        for mut config in offers.iter().map(|offer| offer.config).filter(whole) {
+            let [height, width, _] = config.tile;
+            let wanted = run(&config)?;
+            config.band = Band::Blocks(2 * height, width);
+            compare::bitwise_equal(&config.to_string(), &run(&config)?, &wanted)?;
+            // Rows that are no whole tiles, and none.
+            for rows in [height / 2, 0] {
+                config.band = Band::Blocks(rows, width);
+                assert!(run(&config).is_err(), "{config}");
+            }
+            ran += 1;
+        }
+        assert!(ran > 0, "{problem}");
+    }
     Ok(())
 }
 

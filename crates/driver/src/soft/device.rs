@@ -100,7 +100,7 @@ fn attribute(ordinal: usize, attribute: u32) -> Outcome<c_int> {
         // memory pools, cluster launch.
         15 | 19 | 31 | 41 | 78 | 79 | 80 | 83 | 89 | 95 | 99 | 115 | 120 => 1,
         33 => 1 + ordinal as u32, // PCI bus
-        37 => 64,                 // bits of the memory bus
+        37 => 5120,               // bits of the memory bus, as Hopper's: hosts choose kernels by its rate
         38 => 32 << 20,           // L2 cache
         39 => MAX_THREADS_PER_MULTIPROCESSOR,
         40 => 1, // copy engines

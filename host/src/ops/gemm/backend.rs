@@ -31,7 +31,7 @@ pub(super) fn run(stream: &Stream, product: Matmul<'_>, problem: &Problem, confi
     if problem.m == 0 || problem.n == 0 || problem.batch == 0 {
         return Ok(());
     }
-    if config.band != Band::All {
+    if matches!(config.band, Band::Rows(_) | Band::Columns(_)) {
         return bands::run(stream, product, problem, config);
     }
     let [to_a, to_b] = config.repack;

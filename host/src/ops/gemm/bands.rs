@@ -5,6 +5,9 @@
 //!   C, 40 x 20 tiles of 128 x 256       39 rows of tiles: 780, six waves of 132 multiprocessors
 //!                                       the last row of tiles: 128 x 5120, by another kernel
 //! ```
+//! Or in blocks of a few waves each, all by one kernel, where k is long and C large. Within a launch
+//! multiprocessors drift apart: they come to read different parts of k at a time, so that operands meet no
+//! longer in L2. A launch waits for the one before, and they are together again.
 
 use std::ops::Range;
 
@@ -12,7 +15,7 @@ use crate::error::Result;
 use crate::stream::Stream;
 
 use super::backend;
-use super::config::{Band, Config};
+use super::config::{Band, Config, Kernel};
 use super::epilogue::{Epilogue, Vector};
 use super::matmul::Matmul;
 use super::matrix::{Matrix, MatrixMut, Shape};
@@ -22,7 +25,7 @@ use super::select;
 /// The product of a band: its shape.
 pub(super) fn of(problem: &Problem, band: Band) -> Problem {
     match band {
-        Band::All => *problem,
+        Band::All | Band::Blocks(..) => *problem,
         Band::Rows(m) => Problem { m, ..*problem },
         Band::Columns(n) => Problem { n, ..*problem },
     }
@@ -31,7 +34,7 @@ pub(super) fn of(problem: &Problem, band: Band) -> Problem {
 /// The shape of what the band leaves.
 pub(super) fn rest_of(problem: &Problem, band: Band) -> Problem {
     match band {
-        Band::All => Problem { m: 0, ..*problem },
+        Band::All | Band::Blocks(..) => Problem { m: 0, ..*problem },
         Band::Rows(m) => Problem { m: problem.m - m, ..*problem },
         Band::Columns(n) => Problem { n: problem.n - n, ..*problem },
     }
@@ -46,7 +49,7 @@ pub(super) fn run(
 ) -> Result<()> {
     let (m, n) = (problem.m as usize, problem.n as usize);
     let (first, rest) = match config.band {
-        Band::All => ((0..m, 0..n), (m..m, 0..n)),
+        Band::All | Band::Blocks(..) => ((0..m, 0..n), (m..m, 0..n)),
         Band::Rows(rows) => ((0..rows as usize, 0..n), (rows as usize..m, 0..n)),
         Band::Columns(columns) => ((0..m, 0..columns as usize), (0..m, columns as usize..n)),
     };
@@ -56,6 +59,42 @@ pub(super) fn run(
     let problem = product.describe(&product.shapes())?;
     let config = select::best(&problem, stream.device())?;
     backend::run(stream, product, &problem, &config)
+}
+
+/// Is the configuration for blocks of whole tiles, of a product that has such?
+pub(super) fn has_blocks(problem: &Problem, config: &Config) -> bool {
+    let Config { kernel, tile: [height, width, _], swap, split_k, band, .. } = *config;
+    let Band::Blocks(rows, columns) = band else { return false };
+    let is_whole = |side: u32, tile: u32| side > 0 && side.is_multiple_of(tile);
+    can_be_cut(problem)
+        && matches!(kernel, Kernel::Sm90(_))
+        && !swap
+        && split_k == 1
+        && is_whole(rows, height)
+        && is_whole(columns, width)
+}
+
+/// One product, whose columns are not paired.
+pub(super) fn can_be_cut(problem: &Problem) -> bool {
+    problem.batch == 1 && problem.epilogue.activation.columns() == 1
+}
+
+/// Queues each block of so many rows and columns of C by `launch`.
+pub(super) fn each(
+    mut product: Matmul<'_>,
+    problem: &Problem,
+    [rows, columns]: [u32; 2],
+    mut launch: impl FnMut(&Problem, Matmul<'_>) -> Result<()>,
+) -> Result<()> {
+    for first_row in (0..problem.m).step_by(rows.max(1) as usize) {
+        for first_column in (0..problem.n).step_by(columns.max(1) as usize) {
+            let (m, n) = (rows.min(problem.m - first_row), columns.min(problem.n - first_column));
+            let (row, column) = (first_row as usize, first_column as usize);
+            let block = product.part((row..row + m as usize, column..column + n as usize))?;
+            launch(&Problem { m, n, ..*problem }, block)?;
+        }
+    }
+    Ok(())
 }
 
 /// A shape of other sides, and where its first element lies, of one matrix.

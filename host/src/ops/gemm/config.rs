@@ -42,19 +42,23 @@ pub struct Config {
     pub swap: bool,
     /// How A and B are copied first.
     pub repack: [Repack; 2],
-    /// The part of C that is computed so. The rest is a product of its own, by its own choice.
+    /// The part of C that is computed so. The rest, if there is one, is a product of its own, by its own
+    /// choice.
     pub band: Band,
 }
 
-/// The first rows or columns of C: whole waves of tiles.
+/// The part of C that a launch computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Band {
     /// All of C.
     All,
-    /// So many rows.
+    /// The first so many rows: whole waves of tiles.
     Rows(u32),
-    /// So many columns.
+    /// The first so many columns.
     Columns(u32),
+    /// Blocks of so many rows and columns, a launch each: between launches multiprocessors wait for each
+    /// other, so that they read the same operands at a time.
+    Blocks(u32, u32),
 }
 
 /// A copy of an operand that the kernel cannot address as it lies.
@@ -122,6 +126,7 @@ impl fmt::Display for Config {
             Band::All => Ok(()),
             Band::Rows(rows) => write!(f, ", {rows} rows, then the rest"),
             Band::Columns(columns) => write!(f, ", {columns} columns, then the rest"),
+            Band::Blocks(rows, columns) => write!(f, ", in blocks of {rows} x {columns}"),
         }
     }
 }

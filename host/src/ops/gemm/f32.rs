@@ -101,7 +101,8 @@ fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &mut dyn Can
     if !is_dense(&c, m, n) {
         return reject(sink, "wants C in dense rows");
     }
-    let copies = repack::estimate_us(to_a, m, k, 1, F32) + repack::estimate_us(to_b, k, n, 1, F32);
+    let copies =
+        repack::estimate_us(to_a, &a, [m, k], 1, device) + repack::estimate_us(to_b, &b, [k, n], 1, device);
     let chosen = Tile::choose(m, n, device.sm_count);
     let estimate_us = START_US + copies + busy_us(chosen, m, n, k, device.sm_count);
     for (tile, kernel) in [(Tile::Large, Kernel::F32Large), (Tile::Small, Kernel::F32Small)] {

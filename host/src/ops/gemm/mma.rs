@@ -19,7 +19,6 @@ use super::matrix::ROW_ALIGNMENT;
 use super::problem::{Operand, Order, Precision, Problem};
 use super::repack::{self, MAX_BATCH_BLOCKS};
 use super::select::{CandidateSink, DeviceCapabilities};
-use super::sm90::beside;
 
 pub(super) const BACKEND: Backend = Backend {
     candidates,
@@ -27,23 +26,34 @@ pub(super) const BACKEND: Backend = Backend {
     launch: launch_mma,
 };
 
-/// Floating-point operations a microsecond of one multiprocessor with 16-bit elements, all its warps at work:
-/// 2048 to 8192 cubed on an H200 of 132, k contiguous in both operands.
-const FLOPS_PER_US: f64 = 2e6;
+/// Floating-point operations a microsecond of one multiprocessor with 16-bit elements, all its warps at work.
+/// The figures are fitted to half of a hundred products, most of few rows or of odd ones, on an H100
+/// (`benches/NOTES.md`).
+const FLOPS_PER_US: f64 = 2.9e6;
 /// The small tile moves twice the bytes for the same products.
-const SMALL_TILE: f64 = 1.25;
-/// How much slower the products are when an operand is read element by element.
-const BY_ELEMENTS: f64 = 1.9;
-/// How much slower those of 32-bit elements are, of which an instruction takes half as many.
-const TF32: f64 = 1.75;
+const SMALL_TILE: f64 = 1.16;
+/// How much slower the products are when an operand is read element by element, and how much of memory's rate
+/// such reading has.
+const BY_ELEMENTS: f64 = 1.95;
+const BY_ELEMENTS_READ: f64 = 0.205;
+/// How much of memory's rate other reading has.
+const READ: f64 = 0.95;
+/// How much slower products of 32-bit elements are, of which an instruction takes half as many.
+const TF32: f64 = 2.0;
 /// How much of that is left where a multiprocessor has half of its blocks or fewer: 16 x 9664 x 2904 with B
 /// as `[k, n]`, 75 us by the small tile and 106 by the large one on an H100.
 const TF32_ALONE: f64 = 0.7;
-/// A launch, the copies before the first multiplication, and the store of the last block.
-const START_US: f64 = 4.0;
+/// A launch, and the copies before the first multiplication.
+const START_US: f64 = 3.5;
 /// Elements of C that a multiprocessor stores in a microsecond. Short products wait for that: 200704 x 64 x
 /// 64 took 61 us and 200704 x 256 x 64 208 us on an H100, 1577 x 12488 x 88 95 us on an H200.
 const STORED_PER_US: f64 = 1.8e3;
+/// Those of the last block, which has a multiprocessor to itself.
+const LAST_STORED_PER_US: f64 = 1.24e3;
+/// How much longer a store takes that is more than the product.
+const EPILOGUE: f64 = 1.8;
+/// Of two things that go on at a time, how much of the shorter one still shows.
+const SHOWS: f64 = 0.48;
 
 fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &mut dyn CandidateSink) {
     let reject = |sink: &mut dyn CandidateSink, why| sink.reject(Rejection { kernel: "gemm_mma", why });
@@ -82,7 +92,7 @@ fn add(
     repack: [Repack; 2],
     why: &'static str,
 ) {
-    let Problem { m, n, k, batch, a, b, .. } = problem;
+    let Problem { m, n, k, batch, a, b, epilogue, .. } = problem;
     let bytes = a.dtype.size() as u32;
     let [height, width] = tile.sides();
     let flops = 2.0 * f64::from(height) * f64::from(width) * f64::from((*k).max(1));
@@ -98,23 +108,33 @@ fn add(
     if tile == Tile::Small {
         slower *= SMALL_TILE;
     }
-    let mut copies = 0.0;
-    for (operand, to, side) in [(a, repack[0], m), (b, repack[1], n)] {
-        if to != Repack::No {
-            copies += repack::estimate_us(to, *side, *k, *batch, bytes as usize);
-        } else if aligning(operand) != Repack::No {
+    let (mut copies, mut memory) = (0.0, 0.0);
+    for (operand, to, sides) in [(a, repack[0], [*m, *k]), (b, repack[1], [*k, *n])] {
+        let by_elements = to == Repack::No && aligning(operand) != Repack::No;
+        if by_elements {
             slower *= BY_ELEMENTS;
         }
+        copies += repack::estimate_us(to, operand, sides, *batch, device);
+        let share = if by_elements { BY_ELEMENTS_READ } else { READ };
+        let elements = f64::from(sides[0]) * f64::from(sides[1]) * f64::from(*batch);
+        memory += elements * f64::from(bytes) / (share * device.memory_rate);
     }
     let on_each = waves * f64::from(tile.resident());
     let busy = on_each * flops / FLOPS_PER_US * slower;
-    // But for the last one.
     let followed = (blocks.div_ceil(u64::from(device.sm_count.max(1))) as f64 - 1.0).max(0.0);
-    let stores = followed * f64::from(height.min(*m)) * f64::from(width.min(*n)) / STORED_PER_US;
+    let ways = if epilogue.is_plain() { 1.0 } else { EPILOGUE };
+    let elements = f64::from(height.min(*m)) * f64::from(width.min(*n));
+    let stores = ways * elements * (followed / STORED_PER_US + 1.0 / LAST_STORED_PER_US);
+    let estimate_us = START_US + copies + beside(beside(busy, stores), memory);
     let kernel = if tile == Tile::Large { Kernel::MmaLarge } else { Kernel::MmaSmall };
     let shape = [height, width, tile.depth(bytes)];
     let config = Config { repack, ..Config::new(kernel, shape, tile.stages()) };
-    sink.add(Candidate { config, estimate_us: START_US + copies + beside(busy, stores), why });
+    sink.add(Candidate { config, estimate_us, why });
+}
+
+/// Time of two things that go on at once, microseconds.
+fn beside(a: f64, b: f64) -> f64 {
+    a.max(b) + SHOWS * a.min(b)
 }
 
 /// Parameters of all these kernels.
@@ -161,7 +181,6 @@ mod tests {
     use super::{BACKEND, Candidate, CandidateSink, DeviceCapabilities, Kernel, Operand, Order, Rejection};
     use crate::ops::gemm::EpilogueDesc;
     use crate::ops::gemm::problem::{Precision, Problem};
-    use crate::ops::gemm::sm90::ARCH;
     use crate::tensor::DType;
 
     #[derive(Default)]
@@ -195,7 +214,7 @@ mod tests {
             let (b, c) = (operand(Order::Columns, k), operand(Order::Rows, n));
             let (precision, epilogue) = (Precision::F32, EpilogueDesc::default());
             let problem = Problem { m, n, k, batch: 1, a, b, c, precision, epilogue };
-            let device = DeviceCapabilities { arch: ARCH, sm_count: 132, shared_bytes: 227 << 10 };
+            let device = DeviceCapabilities::H100;
             let mut all = All::default();
             (BACKEND.candidates)(&problem, &device, &mut all);
             // As the operands lie.

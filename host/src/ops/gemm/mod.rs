@@ -65,6 +65,8 @@ mod any;
 mod backend;
 mod bands;
 mod block_scaled;
+#[cfg(test)]
+mod calibration;
 mod check;
 mod config;
 mod direct;

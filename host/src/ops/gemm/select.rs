@@ -15,8 +15,9 @@ use crate::device::{Arch, Device};
 use crate::error::{Error, Result};
 
 use super::backend::BACKENDS;
+use super::bands;
 use super::check::invalid;
-use super::config::{Candidate, Choice, Config, Rejection};
+use super::config::{Band, Candidate, Choice, Config, Rejection};
 use super::problem::Problem;
 
 /// The properties of a device that kernels ask for.
@@ -26,14 +27,33 @@ pub(super) struct DeviceCapabilities {
     pub sm_count: u32,
     /// Shared memory of a block, bytes.
     pub shared_bytes: u32,
+    /// Bytes a microsecond that memory's bus can carry.
+    pub memory_rate: f64,
 }
+
+/// Of a device that names no memory: an H100's.
+const DEFAULT_MEMORY_RATE: f64 = 3.35e6;
 
 impl DeviceCapabilities {
     pub fn of(device: &Device) -> Self {
         let properties = device.properties();
         let (sm_count, shared_bytes) = (properties.sm_count, properties.shared_per_block_optin);
-        DeviceCapabilities { arch: device.arch(), sm_count, shared_bytes }
+        let memory_rate = memory_rate(properties.memory_clock_khz, properties.memory_bus_bits);
+        DeviceCapabilities { arch: device.arch(), sm_count, shared_bytes, memory_rate }
     }
+}
+
+/// Two transfers a clock, on all of the bus.
+fn memory_rate(clock_khz: u32, bus_bits: u32) -> f64 {
+    let rate = 2.0 * f64::from(clock_khz) / 1e3 * f64::from(bus_bits) / 8.0;
+    if rate > 0.0 { rate } else { DEFAULT_MEMORY_RATE }
+}
+
+#[cfg(test)]
+impl DeviceCapabilities {
+    pub const H200: Self = Self { memory_rate: 4.92e6, ..Self::H100 };
+    pub const H100: Self =
+        Self { arch: super::sm90::ARCH, sm_count: 132, shared_bytes: 227 << 10, memory_rate: 3.35e6 };
 }
 
 /// Where backends put what they can and cannot do.
@@ -160,7 +180,9 @@ pub(super) fn check(problem: &Problem, device: &Device, config: &Config) -> Resu
         }
         fn reject(&mut self, _: Rejection) {}
     }
-    let mut seek = Seek(config, false);
+    // A product that a kernel takes whole can be had in any blocks of its tiles.
+    let whole = Config { band: Band::All, ..*config };
+    let mut seek = Seek(if bands::has_blocks(problem, config) { &whole } else { config }, false);
     ask(problem, device, &mut seek);
     if seek.1 {
         return Ok(());
@@ -190,5 +212,18 @@ fn wanted() -> Result<Option<&'static str>> {
             value: value.clone(),
             allowed: "a part of a configuration's text, such as gemm_any",
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DEFAULT_MEMORY_RATE, memory_rate};
+
+    #[test]
+    fn memory_is_as_fast_as_its_bus() {
+        // The driver's figures of an H100 and of an H200.
+        assert!((memory_rate(2_619_000, 5120) / 3.352e6 - 1.0).abs() < 1e-3);
+        assert!((memory_rate(3_201_000, 6144) / 4.917e6 - 1.0).abs() < 1e-3);
+        assert_eq!(memory_rate(0, 0), DEFAULT_MEMORY_RATE);
     }
 }

@@ -24,17 +24,15 @@ const FRACTIONS: u32 = 3;
 const MOST_ELEMENTS: u64 = 1 << 31;
 
 /// A second launch, microseconds.
-const START_US: f64 = 1.5;
+const START_US: f64 = 1.63;
 /// Each round of loads of a thread.
-const ROUND_US: f64 = 0.5;
+const ROUND_US: f64 = 0.53;
 /// Bytes a microsecond, from the L2 cache.
-const BYTES_PER_US: f64 = 3e6;
+const BYTES_PER_US: f64 = 5.8e6;
 /// Bytes of sums that stay there beside the operands, and how much what is beyond costs besides: it goes to
-/// memory and comes back. Fitted to a dozen gradients of weights on an H100.
+/// memory and comes back.
 const CACHED_BYTES: f64 = 8e6;
-const BEYOND_BYTES_PER_US: f64 = 1.4e6;
-/// How much longer the parts take where they are more than a wave: blocks are at different places of k.
-pub(super) const SEVERAL_WAVES: f64 = 1.12;
+const BEYOND_BYTES_PER_US: f64 = 3.7e6;
 
 /// Numbers of parts for a product of so many clusters' tiles and stages of k, of which so many clusters run
 /// at a time: the most that fit in some whole waves, or in a fraction of one. Each at least two, all

@@ -15,7 +15,7 @@ use crate::ops::gemm::select::{CandidateSink, DeviceCapabilities};
 use crate::ops::gemm::split_k;
 use crate::tensor::DType;
 
-use super::cost;
+use super::cost::{self, Work};
 use super::launch::output_type;
 
 pub(crate) const ARCH: Arch = Arch { major: 9, minor: 0 };
@@ -25,9 +25,11 @@ const TILES_AT_ONCE: f64 = 132.0;
 
 /// Whole waves of the first of two bands, at most: of more of them the rest is too small a part.
 const MOST_WAVES: u32 = 12;
+/// Waves of a block of C, where it is computed in blocks.
+const WAVES_OF_BLOCKS: [u32; 3] = [1, 2, 4];
 /// How much longer two bands take than each of them, and how much shorter they are to be estimated than one:
 /// where they were estimated to gain 2 or 3 %, they lost 10 to 30 (three of eight products on an H100).
-const BETWEEN_BANDS_US: f64 = 4.0;
+const BETWEEN_BANDS_US: f64 = 3.3;
 const WORTH_TWO_BANDS: f64 = 0.96;
 
 /// The name of a kernel.
@@ -115,6 +117,7 @@ fn offer(problem: &Problem, device: &DeviceCapabilities, with_bands: bool, sink:
             if with_bands && copies == [Repack::No; 2] {
                 in_bands(&whole, entry, problem, swap, device, sink);
             }
+            in_blocks(&whole, Work { entry, view: &view, problem, copies, device }, sink);
             sink.add(whole);
         }
     }
@@ -138,13 +141,11 @@ fn in_parts(
     if entry.cluster[2] > 1 {
         return;
     }
-    let ([.., block_k], view) = (entry.block, View::new(problem, swap));
-    let (tiles, stages) = (clusters(entry, &view, problem.batch), problem.k.div_ceil(block_k));
+    let ([.., block_k], view) = (entry.block, &View::new(problem, swap));
+    let (tiles, stages) = (clusters(entry, view, problem.batch), problem.k.div_ceil(block_k));
     for count in split_k::counts(tiles, resident(entry, device), stages) {
         let Some(parts) = split_k::cut(problem, count, block_k) else { continue };
-        let several = tiles.saturating_mul(count) > resident(entry, device);
-        let slower = if several { split_k::SEVERAL_WAVES } else { 1.0 };
-        let parts_us = slower * cost::estimate_us(entry, &view, &parts, copies, device);
+        let parts_us = cost::estimate_us(Work { entry, view, problem: &parts, copies, device });
         let estimate_us = parts_us + split_k::estimate_us(problem, count);
         if estimate_us < whole.estimate_us {
             let config = Config { split_k: count, ..whole.config };
@@ -169,8 +170,7 @@ fn in_bands(
     let (tile_m, tile_n) = (block_m * across_m, block_n * across_n);
     let whole_waves = clusters(entry, &view, 1) / resident(entry, device);
     let is_whole = clusters(entry, &view, 1).is_multiple_of(resident(entry, device));
-    let is_one = problem.batch == 1 && problem.epilogue.activation.columns() == 1;
-    if !is_one || is_whole || !(1..=MOST_WAVES).contains(&whole_waves) {
+    if !bands::can_be_cut(problem) || is_whole || !(1..=MOST_WAVES).contains(&whole_waves) {
         return;
     }
     let at_once = whole_waves * resident(entry, device);
@@ -190,8 +190,8 @@ fn in_bands(
         let first = bands::of(problem, band);
         let mut least = Least(f64::INFINITY);
         offer(&bands::rest_of(problem, band), device, false, &mut least);
-        let none = [Repack::No; 2];
-        let first_us = cost::estimate_us(entry, &View::new(&first, swap), &first, none, device);
+        let (view, copies) = (&View::new(&first, swap), [Repack::No; 2]);
+        let first_us = cost::estimate_us(Work { entry, view, problem: &first, copies, device });
         let estimate_us = first_us + least.0 + BETWEEN_BANDS_US;
         if estimate_us < WORTH_TWO_BANDS * whole.estimate_us {
             let config = Config { band, ..whole.config };
@@ -199,6 +199,50 @@ fn in_bands(
             sink.add(Candidate { config, estimate_us, why });
         }
     }
+}
+
+/// In blocks of some waves each, where that is estimated to be faster.
+fn in_blocks(whole: &Candidate, work: Work<'_>, sink: &mut dyn CandidateSink) {
+    let Work { entry, view, problem, device, .. } = work;
+    let at_once = resident(entry, device);
+    let is_short = clusters(entry, view, 1) <= at_once || !cost::can_drift(work);
+    if is_short || !bands::can_be_cut(problem) || whole.config.swap {
+        return;
+    }
+    let ([block_m, block_n, _], [across_m, across_n, _]) = (entry.block, entry.cluster);
+    let (tile_m, tile_n) = (block_m * across_m, block_n * across_n);
+    let down = view.m.div_ceil(tile_m);
+    let height = down.div_ceil(down.div_ceil(square(at_once, [tile_m, tile_n])));
+    for waves in WAVES_OF_BLOCKS {
+        let rows = height * tile_m;
+        let columns = (waves * at_once / height).max(1) * tile_n;
+        if rows >= view.m && columns >= view.n {
+            continue;
+        }
+        let of = |m: u32, n: u32| {
+            let (problem, view) = (&Problem { m, n, ..*problem }, &View { m, n, ..*view });
+            if m == 0 || n == 0 { 0.0 } else { cost::launch_us(Work { view, problem, ..work }) }
+        };
+        let (full_m, full_n) = (f64::from(view.m / rows), f64::from(view.n / columns));
+        let (rest_m, rest_n) = (view.m % rows, view.n % columns);
+        let blocks_us = full_m * (full_n * of(rows, columns) + of(rows, rest_n))
+            + full_n * of(rest_m, columns)
+            + of(rest_m, rest_n);
+        let estimate_us = cost::copies_us(work) + blocks_us;
+        if estimate_us < whole.estimate_us {
+            let config = Config { band: Band::Blocks(rows, columns), ..whole.config };
+            let why = "wgmma fed by TMA; a launch for some waves of tiles each, so that they read together";
+            sink.add(Candidate { config, estimate_us, why });
+        }
+    }
+}
+
+/// Clusters' tiles below each other of a wave whose sides are the shortest, of those that leave next to no
+/// multiprocessor idle.
+fn square(at_once: u32, [tile_m, tile_n]: [u32; 2]) -> u32 {
+    let fills = |height: u32| 20 * height * (at_once / height) >= 19 * at_once;
+    let sides = |height: u32| height * tile_m + at_once / height * tile_n;
+    (1..=at_once).filter(|height| fills(*height)).min_by_key(|height| sides(*height)).unwrap_or(1)
 }
 
 /// The lowest estimate.
@@ -339,7 +383,7 @@ fn candidate(
     [to_a, to_b]: [Repack; 2],
     device: &DeviceCapabilities,
 ) -> Candidate {
-    let estimate_us = cost::estimate_us(entry, view, problem, [to_a, to_b], device);
+    let estimate_us = cost::estimate_us(Work { entry, view, problem, copies: [to_a, to_b], device });
     let config = Config {
         cluster: entry.cluster,
         swap,

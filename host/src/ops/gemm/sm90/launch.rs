@@ -18,8 +18,9 @@ use super::candidates::{
 };
 use super::maps::{lines, operand_map, paired, result_maps};
 use super::{Groups, Scales};
+use crate::ops::gemm::bands;
 use crate::ops::gemm::check::invalid;
-use crate::ops::gemm::config::{Config, Kernel};
+use crate::ops::gemm::config::{Band, Config, Kernel};
 use crate::ops::gemm::epilogue::Epilogue;
 use crate::ops::gemm::matmul::Matmul;
 use crate::ops::gemm::matrix::Matrix;
@@ -37,6 +38,11 @@ pub(super) fn launch_matmul(
     if config.split_k > 1 {
         return split_k::launch(stream, problem, config, product, |parts, of_parts| {
             launch_parts(stream, parts, config, of_parts, parts.k)
+        });
+    }
+    if let Band::Blocks(rows, columns) = config.band {
+        return bands::each(product, problem, [rows, columns], |block, of_block| {
+            launch_parts(stream, block, config, of_block, 0)
         });
     }
     launch_parts(stream, problem, config, product, 0)
