@@ -27,6 +27,9 @@ const NAP: Duration = Duration::from_micros(200);
 /// How long a call that has failed waits for its communicator's abort, which ends what NCCL still does with
 /// the call's buffers. Without graphs it takes less.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// How long a rank that could not join waits for it: no rank is left whose end would, and errors are to come
+/// within two seconds of the limit.
+const JOIN_PATIENCE: Duration = Duration::from_millis(1500);
 /// How long the end of a rank waits for it: a process that ends while NCCL still aborts has crashed in it. A
 /// graph with calls of the communicator holds up the abort for as long as it lives.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
@@ -153,6 +156,13 @@ fn abort(library: &'static Library, device: &Device, comm: Handle) -> Option<Joi
     thread.map_err(|_| end(device)).ok()
 }
 
+fn wait_until(limit: Duration, is_done: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_done() && begun.elapsed() < limit {
+        sleep(NAP);
+    }
+}
+
 /// Asks NCCL, also when the context is dead.
 fn settled(device: &Device, ask: impl FnOnce() -> Result<(), Code>) -> Result<Result<(), Code>> {
     device.clean_up(|| Ok(ask())).map_err(Error::Driver)
@@ -183,8 +193,10 @@ impl Shared {
                 code => said(library, seat.rank, JOIN_NAME, code),
             };
             failure.found(seat, &error);
-            if !comm.is_null() {
-                abort(library, device, Handle(comm));
+            if !comm.is_null()
+                && let Some(thread) = abort(library, device, Handle(comm))
+            {
+                wait_until(JOIN_PATIENCE, || thread.is_finished());
             }
             // NCCL may not have heard of it yet, and still write there.
             Box::leak(place);
@@ -248,14 +260,10 @@ impl Shared {
 
     /// Waits until the abort has ended, if there is one.
     fn await_abort(&self, limit: Duration) {
-        let begun = Instant::now();
-        let is_under_way = || {
+        wait_until(limit, || {
             let thread = self.aborting.lock().unwrap_or_else(PoisonError::into_inner);
-            thread.as_ref().is_some_and(|thread| !thread.is_finished())
-        };
-        while is_under_way() && begun.elapsed() < limit {
-            sleep(NAP);
-        }
+            thread.as_ref().is_none_or(JoinHandle::is_finished)
+        });
     }
 
     /// Fails the group by an error that this rank has found.
