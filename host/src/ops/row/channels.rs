@@ -14,7 +14,7 @@ use rows::channels::{Channels as Plan, Sides, THREADS, Way};
 
 use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
 
-use super::launch::written;
+use super::launch::{lies_last, written};
 use super::norm::{check_eps, shared_by_rows};
 use super::{NormGradients, alike, argument};
 use crate::error::Result;
@@ -191,7 +191,7 @@ impl BatchNorm<'_> {
     pub fn infer(&self, stream: &Stream, x: &Tensor, by: FixedStatistics<'_>) -> Result<Tensor> {
         let pass = Pass::new(Self::OPERATION, stream, x, &self.affine, None)?;
         let of = pass.fixed(by)?;
-        pass.map(None, &of, None)
+        pass.map(pass.blank()?, None, &of, None)
     }
 
     /// The gradients of [`train`](Self::train), as [`GroupNorm::backward`].
@@ -434,7 +434,7 @@ impl<'a> Pass<'a> {
             // SAFETY: the parts of this plan; two numbers for each group, a running one for each channel.
             unsafe { launch::<channel_moments>(self.stream, warps(self.groups()), arguments) }
         })?;
-        let y = self.map_to(y, None, &self.moments(&moments)?, None)?;
+        let y = self.map(y, None, &self.moments(&moments)?, None)?;
         Ok(ChannelNormed { y, moments })
     }
 
@@ -477,7 +477,7 @@ impl<'a> Pass<'a> {
                 channel_gradients_bf16
             )?;
         }
-        Ok(NormGradients { x: self.map(Some(&dy), of, of_groups.as_ref())?, weight, bias })
+        Ok(NormGradients { x: self.map(self.blank()?, Some(&dy), of, of_groups.as_ref())?, weight, bias })
     }
 
     /// The numbers of parts.
@@ -537,24 +537,14 @@ impl<'a> Pass<'a> {
         of.pass()
     }
 
-    /// The elements by their groups' numbers, by the caller's axes.
-    fn map(
-        &self,
-        dy: Option<&Tensor>,
-        of: &Statistics<'_>,
-        of_groups: Option<&DeviceBuffer<f32>>,
-    ) -> Result<Tensor> {
-        self.map_to(self.blank()?, dy, of, of_groups)
-    }
-
     /// Memory for a result.
     fn blank(&self) -> Result<Tensor> {
-        // SAFETY: `map_to` has all of it written, or fails, and then it goes.
+        // SAFETY: `map` has all of it written, or fails, and then it goes.
         unsafe { Tensor::uninit(self.stream, self.x.shape().clone(), self.x.dtype()) }
     }
 
-    /// [`map`](Self::map) to a [`blank`](Self::blank) result.
-    fn map_to(
+    /// The elements by their groups' numbers, in a [`blank`](Self::blank) result, by the caller's axes.
+    fn map(
         &self,
         mut result: Tensor,
         dy: Option<&Tensor>,
@@ -596,15 +586,6 @@ impl<'a> Pass<'a> {
         // SAFETY: x, dy and y have the plan's elements; there are numbers for each group and each channel.
         unsafe { launch::<K>(stream, blocks(plan), arguments) }
     }
-}
-
-/// The axes by which a tensor with its channels second lies in memory with its channels last.
-fn lies_last(x: &Tensor) -> Result<Option<Vec<usize>>> {
-    if x.is_contiguous() {
-        return Ok(None);
-    }
-    let axes: Vec<usize> = [0].into_iter().chain(2..x.rank()).chain([1]).collect();
-    Ok(x.permute(&axes)?.is_contiguous().then_some(axes))
 }
 
 fn blocks(plan: &Plan) -> LaunchConfig {

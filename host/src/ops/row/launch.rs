@@ -239,3 +239,12 @@ macro_rules! launched {
 }
 
 pub(super) use launched;
+
+/// The axes by which a tensor with its channels second lies in memory with its channels last.
+pub(super) fn lies_last(x: &Tensor) -> Result<Option<Vec<usize>>> {
+    if x.is_contiguous() {
+        return Ok(None);
+    }
+    let axes: Vec<usize> = [0].into_iter().chain(2..x.rank()).chain([1]).collect();
+    Ok(x.permute(&axes)?.is_contiguous().then_some(axes))
+}

@@ -24,12 +24,17 @@ pub fn stops() -> Vec<Stop> {
     }
     // Units of channels, and channels one by one.
     for channels in [16, 3] {
-        stops.push(depthwise::<bf16>(channels));
-        stops.push(depthwise::<f16>(channels));
-        stops.push(depthwise::<f32>(channels));
+        stops.push(depthwise::<bf16>(channels, [3, 4]));
+        stops.push(depthwise::<f16>(channels, [3, 4]));
+        stops.push(depthwise::<f32>(channels, [3, 4]));
         stops.push(pool::<bf16>(channels));
         stops.push(pool::<f16>(channels));
         stops.push(pool::<f32>(channels));
+    }
+    // Filters that slide.
+    for taps in [3, 5, 7] {
+        stops.push(depthwise::<bf16>(16, [taps; 2]));
+        stops.push(depthwise::<f16>(16, [taps; 2]));
     }
     stops
 }
@@ -53,9 +58,10 @@ fn pool<T: Element + testkit::Element + Pod>(channels: usize) -> Stop {
 }
 
 /// A filter for each channel: taps three at a time and one by one, with strides and without.
-fn depthwise<T: Element + testkit::Element + Pod>(channels: usize) -> Stop {
-    Stop::new(format!("a filter a channel, {}, {channels} channels", T::DTYPE), move |stream| {
-        let sides = [[2, 9, 11, channels], [channels, 3, 4, 1]];
+fn depthwise<T: Element + testkit::Element + Pod>(channels: usize, taps: [usize; 2]) -> Stop {
+    let what = format!("a filter a channel, {}, {channels} channels, {taps:?} taps", T::DTYPE);
+    Stop::new(what, move |stream| {
+        let sides = [[2, 9, 11, channels], [channels, taps[0], taps[1], 1]];
         let upload = |seed: u64, sides: &[usize]| {
             Tensor::from_slice(stream, sides, &input::<T>(Family::Normal, seed, sides.iter().product()))
         };
@@ -66,7 +72,7 @@ fn depthwise<T: Element + testkit::Element + Pod>(channels: usize) -> Stop {
             let fused = Fused { bias: Some(&bias), activation: Activation::Silu };
             let y = conv.forward(stream, &x, &filters, fused)?;
             let dx = conv.input_gradient(stream, &y, &filters, [9, 11])?;
-            let dw = conv.filter_gradient(stream, &x, &y, [3, 4])?;
+            let dw = conv.filter_gradient(stream, &x, &y, taps)?;
             for tensor in [y, dx, dw] {
                 bytes.extend_from_slice(bytemuck::cast_slice(&tensor.to_vec::<T>(stream)?));
             }

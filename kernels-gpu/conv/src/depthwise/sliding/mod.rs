@@ -13,11 +13,11 @@
 //! * [`forward`] has results and, turned by half a turn, inputs' gradients with strides of 1; [`weight`] has
 //!   filters' gradients.
 //!
-//! | taps | numbers that stay, of 2 channels | window | x | instructions a step, of them fma |
+//! | taps | held, of 2 channels | window | x | instructions a step (filters' gradient), of them fma |
 //! |---|---|---|---|---|
-//! | 3 x 3 | 18 | 24 | 12 | about 180, 72 |
-//! | 5 x 5 | 50 | 40 | 16 | about 330, 200 |
-//! | 7 x 7 | 98 | 56 | 20 | about 550, 392 |
+//! | 3 x 3 | 18 | 24 | 12 | 211, 72 |
+//! | 5 x 5 | 50 | 40 | 16 | 416, 200 |
+//! | 7 x 7 | 98 | 56 | 20 | 620, 392 |
 
 pub mod forward;
 pub mod weight;
