@@ -187,7 +187,7 @@ impl Parts {
         self.groups as u64 * self.filters[0] as u64 * self.taps as u64 * self.channels[0] as u64
     }
 
-    /// Elements of a block. The more parts, the fewer: a thread adds about [`UNDER_WAY`] of them, and the
+    /// Elements of a block. The more parts, the fewer: a thread adds about `UNDER_WAY` of them, and the
     /// fewest fill a sector.
     pub const fn across(&self) -> u32 {
         const FEWEST: u32 = 8;
