@@ -41,7 +41,7 @@ const START_US: f64 = 4.0;
 const fn speed(entry: &Entry) -> (f64, f64) {
     if entry.element.bytes() == 1 {
         // A 132nd of an H100's (2026-11-25).
-        return if entry.head <= 128 { (5.6e6, 0.7) } else { (6.2e6, 0.7) };
+        return if entry.head <= 128 { (6.1e6, 0.7) } else { (8.6e6, 0.7) };
     }
     match (entry.head, entry.block) {
         (..=64, [128, _]) => (3.34e6, 0.6),

@@ -4,9 +4,10 @@
 //! ```text
 //!   block   128 keys x 128 columns of a head
 //!   warp     32 keys, a row of 128 bytes each
-//!   lane      4 columns of these: 4 lines of 32 bytes, a sector each
+//!   lane     16 of these, by 8 columns: 16 bytes of 8 lines, of which its neighbour has the next 16
 //! ```
-//! A lane has its keys in registers, and sorts their bytes four by four. No shared memory.
+//! A lane has its keys in registers, and sorts their bytes four by four. No shared memory. Two lanes write a
+//! whole sector of 32 bytes: a part of one would be read from memory first.
 
 use cuda_std::misc::permute_bytes;
 use cuda_std::{grid, thread, vector};
@@ -16,14 +17,16 @@ use primitives::warp::LANES;
 use super::config::{BLOCK_N, Turned};
 use crate::problem::{AttentionParams, Packing, Sequence, Strides};
 
-/// Keys of a warp.
-const KEYS: u32 = 32;
-/// Columns of a lane: those of a word.
-const LANE_COLUMNS: u32 = 4;
+/// Keys of a lane: those whose order in a line is their own.
+const KEYS: u32 = 16;
+/// Lanes beside each other with the same columns.
+const PAIR: u32 = 2;
+/// Columns of a lane: those of two words.
+const LANE_COLUMNS: u32 = 8;
 /// Columns of a block.
-pub const COLUMNS: u32 = LANES * LANE_COLUMNS;
+pub const COLUMNS: u32 = LANES / PAIR * LANE_COLUMNS;
 /// Threads of a block.
-pub const THREADS: u32 = BLOCK_N / KEYS * LANES;
+pub const THREADS: u32 = BLOCK_N / (PAIR * KEYS) * LANES;
 
 /// The arguments of a launch.
 #[derive(Clone, Copy)]
@@ -34,7 +37,7 @@ pub struct Arguments<'a> {
     pub packing: Packing,
     /// V, e4m3.
     pub values: *const u8,
-    /// Where its rows begin, at multiples of 4 bytes.
+    /// Where its rows begin, at multiples of 8 bytes.
     pub strides: Strides,
     /// The turned values.
     pub turned: *mut u8,
@@ -76,7 +79,7 @@ pub unsafe fn run(arguments: Arguments<'_>) {
     let (number, part) = (number / parts, number % parts);
     let (batch, mut block) = (number / across, number % across);
     let thread = thread::thread_idx_x();
-    let column = part * COLUMNS + thread % LANES * LANE_COLUMNS;
+    let column = part * COLUMNS + thread % LANES / PAIR * LANE_COLUMNS;
     // SAFETY: the caller's contract.
     unsafe {
         grid::wait_dependencies();
@@ -86,7 +89,7 @@ pub unsafe fn run(arguments: Arguments<'_>) {
             return;
         }
         while block * BLOCK_N < sequence.keys {
-            let key = block * BLOCK_N + thread / LANES * KEYS;
+            let key = block * BLOCK_N + (thread / LANES * PAIR + thread % PAIR) * KEYS;
             turn(arguments, sequence, Lane { key, column, head, batch });
             block += across;
         }
@@ -107,11 +110,11 @@ unsafe fn turn(arguments: Arguments<'_>, sequence: Sequence, lane: Lane) {
     unsafe {
         let from =
             values.wrapping_add(strides.at(sequence.first_key, head, sequence.matrix) + column as usize);
-        let mut words: [u32; KEYS as usize] = core::mem::zeroed();
-        unroll!(KEY in 0..32, {
+        let mut words: [[u32; 2]; KEYS as usize] = core::mem::zeroed();
+        unroll!(KEY in 0..16, {
             let key = first + KEY as u32;
             if key < sequence.keys && column < params.head_size {
-                words[KEY] = *from.wrapping_add((key as u64 * strides.row) as usize).cast::<u32>();
+                words[KEY] = vector::load_v2(from.wrapping_add((key as u64 * strides.row) as usize).cast());
             }
         });
         let is_packed = !packing.keys.is_null();
@@ -120,18 +123,17 @@ unsafe fn turn(arguments: Arguments<'_>, sequence: Sequence, lane: Lane) {
         let pair = column / Turned::COLUMNS * Turned::COLUMNS + column % Turned::COLUMNS / 2;
         let line = matrix * Turned::lines(params.head_size) as u64 + pair as u64;
         let to = turned.add((line * line_bytes as u64 + (begin + first) as u64) as usize);
-        unroll!(HALF in 0..2, {
-            let mut columns: [[u32; 4]; LANE_COLUMNS as usize] = core::mem::zeroed();
+        unroll!(WORD in 0..2, {
+            let mut columns: [[u32; 4]; 4] = core::mem::zeroed();
             unroll!(QUAD in 0..4, {
-                let key = 16 * HALF + 2 * QUAD;
-                let keys = [words[key], words[key + 1], words[key + 8], words[key + 9]];
-                let of_columns = transpose(keys);
+                let keys = [words[2 * QUAD], words[2 * QUAD + 1], words[2 * QUAD + 8], words[2 * QUAD + 9]];
+                let of_columns = transpose(keys.map(|words| words[WORD]));
                 unroll!(COLUMN in 0..4, { columns[COLUMN][QUAD] = of_columns[COLUMN]; });
             });
             unroll!(COLUMN in 0..4, {
                 // Lines of even columns, then those of odd ones.
-                let line = (COLUMN / 2 + COLUMN % 2 * 8) as u64 * line_bytes as u64;
-                vector::store_v4(to.add(line as usize + 16 * HALF).cast(), columns[COLUMN]);
+                let line = (2 * WORD + COLUMN / 2 + COLUMN % 2 * 8) as u64 * line_bytes as u64;
+                vector::store_v4(to.add(line as usize).cast(), columns[COLUMN]);
             });
         });
     }
