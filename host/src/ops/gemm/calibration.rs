@@ -4,7 +4,6 @@
 //! way, with the worst (`cargo test -p ironwarp --lib calibration -- --nocapture`).
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use super::backend::BACKENDS;
 use super::config::{Candidate, Rejection};
@@ -13,6 +12,8 @@ use super::problem::{EpilogueDesc, Operand, Order, Precision, Problem};
 use super::select::{CandidateSink, DeviceCapabilities};
 use crate::tensor::DType;
 use gemm::epilogue::Activation;
+
+const RECORD: &str = include_str!("../../../../benches/record/h100/2026-11-25/gemm_calibration.csv");
 
 /// A line of the record: is the product one that figures are fitted to, what was measured, and by what.
 struct Line {
@@ -32,15 +33,14 @@ impl CandidateSink for All {
     fn reject(&mut self, _: Rejection) {}
 }
 
+/// The record is in the program: it also runs where no repository is.
 fn record() -> Vec<Line> {
-    let path = std::env::var_os("IRONWARP_GEMM_RECORD").map_or_else(
-        || {
-            let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-            PathBuf::from(root).join("benches/record/h100/2026-11-25/gemm_calibration.csv")
-        },
-        PathBuf::from,
-    );
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let text = match std::env::var_os("IRONWARP_GEMM_RECORD") {
+        Some(path) => {
+            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        }
+        None => RECORD.to_owned(),
+    };
     let of = |line: &str| {
         let (fields, config) = line.split_once('"')?;
         let [part, name, shape, us, _, _] = fields.split(',').collect::<Vec<_>>().try_into().ok()?;
