@@ -173,8 +173,8 @@ impl Conv2d {
     /// of its result without an activation: `[images, height, width, channels]`.
     ///
     /// Windows that a position is not in have no part in it. With strides and up to 16 channels times both
-    /// strides, as of images, a cell of the strides' size counts as one position: what the gradient has of
-    /// NaN or infinity comes into all of it.
+    /// strides, as of images, a cell of the strides' size is computed as one position. A NaN or an infinity in
+    /// the gradient reaches the whole cell then.
     ///
     /// # Errors
     /// As [`forward`](Conv2d::forward).

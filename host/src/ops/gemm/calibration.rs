@@ -6,10 +6,9 @@
 use std::collections::BTreeMap;
 
 use super::backend::BACKENDS;
-use super::config::{Candidate, Rejection};
 use super::matrix::ROW_ALIGNMENT;
 use super::problem::{EpilogueDesc, Operand, Order, Precision, Problem};
-use super::select::{CandidateSink, DeviceCapabilities};
+use super::select::{All, DeviceCapabilities};
 use crate::tensor::DType;
 use gemm::epilogue::Activation;
 
@@ -21,16 +20,6 @@ struct Line {
     product: (String, String),
     us: f64,
     config: String,
-}
-
-#[derive(Default)]
-struct All(Vec<Candidate>);
-
-impl CandidateSink for All {
-    fn add(&mut self, candidate: Candidate) {
-        self.0.push(candidate);
-    }
-    fn reject(&mut self, _: Rejection) {}
 }
 
 /// The record is in the program: it also runs where no repository is.
@@ -127,7 +116,7 @@ fn the_choice_is_nearly_the_fastest() {
         let device = &DeviceCapabilities::H100;
         BACKENDS.iter().for_each(|backend| (backend.candidates)(&problem, device, &mut offers));
         let estimates: BTreeMap<String, f64> =
-            offers.0.iter().map(|offer| (offer.config.to_string(), offer.estimate_us)).collect();
+            offers.candidates.iter().map(|offer| (offer.config.to_string(), offer.estimate_us)).collect();
         // Parts and bands are offered where they promise to be faster: not all that were are offered now.
         let known: Vec<(f64, &Line)> =
             lines.iter().filter_map(|line| Some((*estimates.get(&line.config)?, line))).collect();

@@ -228,17 +228,7 @@ mod tests {
     use crate::device::Arch;
     use crate::ops::gemm::backend::BACKENDS;
     use crate::ops::gemm::problem::EpilogueDesc;
-
-    struct Best(Option<Candidate>);
-
-    impl CandidateSink for Best {
-        fn add(&mut self, candidate: Candidate) {
-            if self.0.is_none_or(|best| candidate.estimate_us < best.estimate_us) {
-                self.0 = Some(candidate);
-            }
-        }
-        fn reject(&mut self, _: Rejection) {}
-    }
+    use crate::ops::gemm::select::Best;
 
     /// The kernel that an H200 computes the product by; orders as in `nt`.
     fn chosen(sides: (u32, u32, u32), dtype: DType, order: &str) -> Kernel {
@@ -246,9 +236,9 @@ mod tests {
     }
 
     fn best(problem: &Problem) -> Candidate {
-        let mut best = Best(None);
+        let mut best = Best::default();
         BACKENDS.iter().for_each(|backend| (backend.candidates)(problem, &device(ARCH), &mut best));
-        best.0.unwrap()
+        best.best.unwrap()
     }
 
     fn device(arch: Arch) -> DeviceCapabilities {
@@ -289,9 +279,9 @@ mod tests {
             let config = best(&long).config;
             assert!(config.kernel == Kernel::Direct && config.split_k > 1, "{sides:?} {order}: {config}");
             // The kernel that adds parts' sums is not built for older devices.
-            let mut older = Best(None);
+            let mut older = Best::default();
             candidates(&long, &device(Arch { major: 8, minor: 0 }), &mut older);
-            assert_eq!(older.0.unwrap().config.split_k, 1, "{sides:?} {order}");
+            assert_eq!(older.best.unwrap().config.split_k, 1, "{sides:?} {order}");
         }
         // Many blocks as it is: wide ones, since each begins and ends.
         let config = best(&problem((32, 1720, 216), DType::F32, "nt", Precision::F32)).config;

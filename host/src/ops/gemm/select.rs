@@ -63,8 +63,9 @@ pub(super) trait CandidateSink {
 }
 
 /// Keeps the best candidate; allocates nothing.
-struct Best<'f> {
-    best: Option<Candidate>,
+#[derive(Default)]
+pub(super) struct Best<'f> {
+    pub best: Option<Candidate>,
     filter: Option<&'f str>,
 }
 
@@ -81,9 +82,9 @@ impl CandidateSink for Best<'_> {
 
 /// Keeps everything.
 #[derive(Default)]
-struct All {
-    candidates: Vec<Candidate>,
-    rejections: Vec<Rejection>,
+pub(super) struct All {
+    pub candidates: Vec<Candidate>,
+    pub rejections: Vec<Rejection>,
 }
 
 impl CandidateSink for All {

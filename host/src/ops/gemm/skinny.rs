@@ -146,21 +146,9 @@ fn launch_skinny(stream: &Stream, problem: &Problem, config: &Config, product: M
 mod tests {
     use super::*;
     use crate::ops::gemm::problem::{EpilogueDesc, Operand, Precision};
+    use crate::ops::gemm::select::All;
 
     const H200: DeviceCapabilities = DeviceCapabilities::H200;
-
-    #[derive(Default)]
-    struct All(Vec<Candidate>, Vec<Rejection>);
-
-    impl CandidateSink for All {
-        fn add(&mut self, candidate: Candidate) {
-            self.0.push(candidate);
-        }
-
-        fn reject(&mut self, rejection: Rejection) {
-            self.1.push(rejection);
-        }
-    }
 
     fn problem(m: u32, n: u32, k: u32, order: Order) -> Problem {
         let operand = |order, leading: u32| Operand {
@@ -178,8 +166,8 @@ mod tests {
     fn best(m: u32, n: u32, k: u32, order: Order) -> Candidate {
         let mut all = All::default();
         candidates(&problem(m, n, k, order), &H200, &mut all);
-        assert!(all.1.is_empty());
-        all.0.into_iter().min_by(|a, b| a.estimate_us.total_cmp(&b.estimate_us)).unwrap()
+        assert!(all.rejections.is_empty());
+        all.candidates.into_iter().min_by(|a, b| a.estimate_us.total_cmp(&b.estimate_us)).unwrap()
     }
 
     /// The fastest of the four where they were measured (`benches/NOTES.md`), or one within 4 % of it.
@@ -211,7 +199,7 @@ mod tests {
             &DeviceCapabilities { shared_bytes: 163 << 10, ..H200 },
             &mut all,
         );
-        let columns: Vec<u32> = all.0.iter().map(|candidate| candidate.config.tile[1]).collect();
+        let columns: Vec<u32> = all.candidates.iter().map(|candidate| candidate.config.tile[1]).collect();
         assert_eq!(columns, [128, 64, 32]);
     }
 }

@@ -244,7 +244,7 @@ impl<'a> Pass<'a> {
         Ok(Pass { stream, sides, x, outer, weight, chunk })
     }
 
-    /// That of all logits, which are never there together.
+    /// That of all logits.
     fn shape(&self) -> Result<Shape> {
         Shape::of(OPERATION, &[&*self.outer, &[self.sides.classes]].concat())
     }

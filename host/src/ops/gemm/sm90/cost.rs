@@ -2,10 +2,11 @@
 //!
 //! ```text
 //!   start, copies of operands
-//!   tiles    full waves of clusters of tiles, then the last wave, of fewer: steps of 128 bytes of k, and stores
-//!            a step: multiplications beside what L2 sends to all blocks that run; never less than its latencies
-//!   memory   operands once, or once for each wave; with long k, blocks of many waves drift apart, and operands
-//!            meet no longer in L2
+//!   tiles    full waves of clusters of tiles, then a last wave of fewer
+//!            a wave: steps of 128 bytes of k, and stores
+//!            a step: multiplications beside what L2 sends to all blocks; at least the latencies
+//!   memory   operands once, or once for each wave
+//!            with long k, blocks of many waves drift apart, and L2 shares less
 //! ```
 //! Tiles and memory go on at a time. What L2 sends is counted in lines: a row that does not begin at one is
 //! two, and a row outside of the operand, which the copy engine fills with zeros, costs more than one inside.
@@ -327,22 +328,11 @@ mod tests {
     use gemm::epilogue::Activation;
 
     use crate::ops::gemm::EpilogueDesc;
-    use crate::ops::gemm::config::{Candidate, Rejection};
+    use crate::ops::gemm::config::Candidate;
     use crate::ops::gemm::problem::{Operand, Order, Precision, Problem};
-    use crate::ops::gemm::select::{CandidateSink, DeviceCapabilities};
+    use crate::ops::gemm::select::{Best, DeviceCapabilities};
     use crate::ops::gemm::sm90::BACKEND;
     use crate::tensor::DType;
-
-    struct Best(Option<Candidate>);
-
-    impl CandidateSink for Best {
-        fn add(&mut self, candidate: Candidate) {
-            if self.0.is_none_or(|best| candidate.estimate_us < best.estimate_us) {
-                self.0 = Some(candidate);
-            }
-        }
-        fn reject(&mut self, _: Rejection) {}
-    }
 
     /// `C = A B^T` on an H200.
     fn chosen(sides: (u32, u32, u32), dtype: DType, c: DType) -> Candidate {
@@ -374,9 +364,9 @@ mod tests {
         };
         let c = operand(c, Order::Rows, n);
         let problem = Problem { m, n, k, batch: 1, a, b, c, precision: Precision::Tf32, epilogue };
-        let mut best = Best(None);
+        let mut best = Best::default();
         (BACKEND.candidates)(&problem, device, &mut best);
-        best.0.unwrap()
+        best.best.unwrap()
     }
 
     /// With a bias and `gelu`, on an H100; consumers that take turns hide the longer store: 4096 cubed 194 us

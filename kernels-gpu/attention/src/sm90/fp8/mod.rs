@@ -1,8 +1,8 @@
 //! The forward pass of e4m3 operands with scales: tensor cores multiply them at twice the rate.
 //!
 //! ```text
-//!  before     V turned, in global memory                                                 (a kernel of its own)
-//!  producer   K0 | Q | K1 | V0 | K2 | V1 | ...                                                      (1 thread)
+//!  before     V turned, in global memory (a kernel of its own)
+//!  producer   K0 | Q | K1 | V0 | K2 | V1 | ... (1 thread)
 //!  consumer 0 S0 | softmax     | P0 V0, S1   | softmax     | P1 V1, S2   | ...
 //!  consumer 1 S0 | . softmax   |  softmax    | P0 V0, S1   | softmax     | ...
 //! ```
