@@ -144,7 +144,7 @@ impl Place {
     unsafe fn fragments(self, step: u32, groups: usize) -> [[u32; 4]; 2] {
         // 8 rows on are two units on, 4 columns on four lines: bits that are not set, or the swizzle flips.
         const BELOW: u32 = 8 * size_of::<u32>() as u32;
-        const BESIDE: u32 = 4 * LINE_BYTES | Swizzle::B128.apply(4 * LINE_BYTES) ^ 4 * LINE_BYTES;
+        const BESIDE: u32 = Swizzle::B128.apply(4 * LINE_BYTES);
         let mut fragments = [[0; 4]; 2];
         unroll!(GROUP in 0..2, { if GROUP < groups {
             let behind = step * STEP_BYTES + GROUP as u32 * GROUP_BYTES;
