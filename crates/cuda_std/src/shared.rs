@@ -182,6 +182,17 @@ pub fn address_of<T>(ptr: *const T) -> u32 {
     }
 }
 
+/// Says that reads of so many bytes at a shared address are meant, also where nothing has been written: what
+/// is made of them goes nowhere. No instruction; in the executor they are NaN until something is.
+#[inline(always)]
+#[track_caller]
+pub fn leave_unwritten(address: u32, bytes: u32) {
+    arms! {
+        ptx: { let _ = (address, bytes); }
+        sim: { simt::shared::leave_unwritten(address, bytes) }
+    }
+}
+
 /// Alignment of the dynamic shared memory in bytes: what the 128-byte swizzle of tensor-core operands asks
 /// for.
 pub const DYNAMIC_ALIGN: usize = 1024;

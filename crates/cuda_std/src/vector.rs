@@ -286,6 +286,31 @@ pub unsafe fn load_if<T: Word>(ptr: *const T, is_there: bool) -> T {
     }
 }
 
+/// Loads one 16-bit value, or zero where `is_there` is false, as [`load_if`].
+///
+/// # Safety
+/// Where `is_there`, `ptr` is aligned to 2 bytes and readable for them; see the module.
+///
+/// # PTX
+/// `@is_there ld.global.b16`
+#[inline(always)]
+#[track_caller]
+pub unsafe fn load_b16_if(ptr: *const u16, is_there: bool) -> u16 {
+    // SAFETY: one load, if any; the caller vouches for the address.
+    unsafe {
+        arms! {
+            ptx: {
+                let value: u16;
+                asm!("{{ .reg .pred there; setp.ne.u32 there, {2}, 0; mov.b16 {0}, 0; @there ld.global.b16 {0}, [{1}]; }}",
+                    out(reg16) value, in(reg64) ptr, in(reg32) u32::from(is_there),
+                    options(readonly, nostack, preserves_flags));
+                value
+            }
+            sim: { if is_there { load_by::<false, _>(ptr) } else { 0 } }
+        }
+    }
+}
+
 /// A store to global memory: name, words, value type, PTX, documentation.
 macro_rules! global_store {
     ($($name:ident($n:tt $value:ty), $ptx:literal: $what:literal;)*) => { $(

@@ -6,8 +6,8 @@ use layout::wgmma::Swizzle;
 
 /// Bytes of a line of a box: the span of the widest swizzle.
 pub const LINE_BYTES: u32 = Swizzle::B128.span();
-/// Lines of a box of an operand whose contiguous dimension is not k, and its elements along that dimension.
-/// 16-bit types.
+/// Lines of a box of an operand of 16 bits whose contiguous dimension is not k, and its elements along that
+/// dimension.
 pub const BOX_ELEMENTS: u32 = 64;
 /// Bytes of such a box.
 pub const BOX_BYTES: u32 = BOX_ELEMENTS * LINE_BYTES;
@@ -17,7 +17,7 @@ pub const BOX_BYTES: u32 = BOX_ELEMENTS * LINE_BYTES;
 pub enum Major {
     /// k is contiguous: a box is all rows of m (or n) by 128 bytes of k.
     K,
-    /// m (or n) is contiguous: boxes of 64 elements of it by 64 of k, one behind the other.
+    /// m (or n) is contiguous: boxes of 128 bytes of it by as many elements of k, one behind the other.
     Mn,
 }
 
@@ -57,37 +57,49 @@ pub struct TmaTile {
     pub index: u32,
     /// A bit for the rank of each of them.
     pub mask: u16,
+    /// Rows of a box. It divides this block's part, or is all of the matrix; where k is not contiguous, it is
+    /// 128 bytes of elements.
+    pub box_rows: u32,
 }
 
 impl TmaTile {
-    /// Starts this block's part of the copies: of the rows from `first` on, and of a stage's worth of k from
-    /// `k` on, of matrix `batch`.
+    /// Rows of the boxes that have rows of a matrix which ends at `end`, where the tile begins at `first`.
+    #[inline(always)]
+    #[must_use]
+    pub const fn rows_inside(self, first: u32, end: u32) -> u32 {
+        let left = end.saturating_sub(first);
+        let inside = if left < self.rows { left } else { self.rows };
+        inside.div_ceil(self.box_rows) * self.box_rows
+    }
+
+    /// Starts this block's part of the copies of a tile's first `rows` rows, whole boxes: of the rows from
+    /// `first` on, and of a stage's worth of k from `k` on, of matrix `batch`.
     ///
     /// # Safety
     /// The map has dimensions `[k, rows, batch]` (or `[rows, k, batch]`) and boxes as [`Major`] says; there
     /// is room for the tile at `to`, in the shared memory of all sharers, which no thread uses until the
-    /// barrier `full` has counted [`Major::bytes`].
+    /// barrier `full` has counted 128 bytes for each of `rows` rows.
     #[inline(always)]
-    pub unsafe fn load(self, map: *const TensorMap, to: u32, full: u32, first: u32, k: u32, batch: u32) {
-        match self.major {
-            Major::K => {
-                let part = self.rows / self.sharers;
-                let row = self.index * part;
-                let coords = [k as i32, (first + row) as i32, batch as i32];
-                // SAFETY: the part's place in the stage; the caller's contract.
-                unsafe { self.copy(map, to + row * LINE_BYTES, full, coords) }
-            }
-            Major::Mn => {
-                let boxes = self.rows.div_ceil(BOX_ELEMENTS) / self.sharers;
-                let mut index = self.index * boxes;
-                let end = index + boxes;
-                while index < end {
-                    let coords = [(first + index * BOX_ELEMENTS) as i32, k as i32, batch as i32];
-                    // SAFETY: as above.
-                    unsafe { self.copy(map, to + index * BOX_BYTES, full, coords) }
-                    index += 1;
-                }
-            }
+    pub unsafe fn load(
+        self,
+        map: *const TensorMap,
+        to: u32,
+        full: u32,
+        [first, k, batch]: [u32; 3],
+        rows: u32,
+    ) {
+        let part = self.major.bytes(self.rows) / LINE_BYTES / self.sharers;
+        let mut row = self.index * part;
+        let end = if rows < row + part { rows } else { row + part };
+        while row < end {
+            let (k, row_of_map, batch) = (k as i32, (first + row) as i32, batch as i32);
+            let coords = match self.major {
+                Major::K => [k, row_of_map, batch],
+                Major::Mn => [row_of_map, k, batch],
+            };
+            // SAFETY: a box's place in the stage; the caller's contract.
+            unsafe { self.copy(map, to + row * LINE_BYTES, full, coords) }
+            row += self.box_rows;
         }
     }
 

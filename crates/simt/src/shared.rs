@@ -276,6 +276,22 @@ fn window_address(pointer: *const u8, location: &'static Location<'static>) -> u
     }
 }
 
+/// Allows reads of bytes that nobody has written: as a float each is NaN. For operands of products whose
+/// results go nowhere.
+#[track_caller]
+#[inline(never)]
+pub fn leave_unwritten(address: u32, bytes: u32) {
+    let thread = current("simt::shared::leave_unwritten");
+    let block = thread.block();
+    if !block.arena.has(address, bytes as usize) {
+        let message = format!("{bytes} bytes at {address:#x} are not all of the block's shared memory");
+        thread.fail(FaultKind::WildPointer, Location::caller(), message);
+    }
+    if thread.checked() {
+        block.check.accept_unwritten(address as usize, bytes as usize);
+    }
+}
+
 /// Pointer to an address of the 32-bit shared window.
 #[track_caller]
 #[inline(never)]

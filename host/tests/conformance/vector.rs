@@ -49,12 +49,13 @@ fn words_that_are_not_there_are_zeros() -> Result<()> {
     let gpu = Gpu::open()?;
     let threads = 3 * BLOCK as usize;
     let x = words(8, threads);
-    let (device_x, mut out) = (gpu.put(&x)?, gpu.put(&x)?);
-    // SAFETY: a word a thread.
+    let (device_x, mut out) = (gpu.put(&x)?, gpu.put(&x.repeat(2))?);
+    // SAFETY: a word a thread, and two for its results.
     unsafe {
         launch::<vector_load_if>(&gpu.stream, LaunchConfig::linear(threads, BLOCK), (&device_x, &mut out))?;
     }
-    let wanted: Vec<u32> = x.iter().enumerate().map(|(i, &word)| if i % 3 == 0 { 0 } else { word }).collect();
+    let there = x.iter().enumerate().map(|(i, &word)| if i % 3 == 0 { 0 } else { word });
+    let wanted: Vec<u32> = there.clone().chain(there.map(|word| word & 0xffff)).collect();
     assert_same("words or zeros", &gpu.get(&out)?, wanted);
     Ok(())
 }

@@ -118,6 +118,8 @@ struct Case {
     fetched: bool,
     /// With `fused`, no residual.
     no_residual: bool,
+    /// Operands come in smaller boxes, without those outside of them.
+    boxes: bool,
 }
 
 const PLAIN: Case = Case {
@@ -132,6 +134,7 @@ const PLAIN: Case = Case {
     unaligned: false,
     fetched: false,
     no_residual: false,
+    boxes: false,
 };
 
 /// Rows of so many elements of so many bytes begin at multiples of 16 bytes, with at least one element to
@@ -202,7 +205,8 @@ type Launch = for<'a> unsafe fn(&Stream, LaunchConfig, Parameters<'a>) -> Result
 /// Runs `entry` and compares with sums of integers, which are exact in every type. The comparison is compiled
 /// once, not for each kernel.
 fn check(stream: &Stream, entry: &Entry, launch: Launch, case: Case, seed: u64) -> Result<()> {
-    let Case { m, n, k, batch, result, copied, activation, fused, unaligned, fetched, no_residual } = case;
+    let Case { m, n, k, batch, result, copied, activation, fused, unaligned, fetched, no_residual, boxes } =
+        case;
     let mut random = Random::new(seed);
     let bytes = entry.a.bytes();
     let [block_m, block_n, _] = entry.block;
@@ -217,13 +221,13 @@ fn check(stream: &Stream, entry: &Entry, launch: Launch, case: Case, seed: u64) 
         Matrix::random(&mut random, batch, n, k, bytes)
     };
     let span = 128 / bytes;
-    let tile = |trans: bool, rows: u32| if trans { [64, 64] } else { [span, rows] };
+    let tile = |trans: bool, rows: u32| if trans { [span, span] } else { [span, rows] };
+    let box_of = |part: u32| if boxes && entry.skips && part.is_multiple_of(16) { part / 2 } else { part };
+    let [rows_a, rows_b] = [box_of(block_m / entry.cluster[1]), box_of(block_n / entry.cluster[0])];
     let (a_buffer, b_buffer) =
         (Buffer::new(stream, entry.a, &a.values)?, Buffer::new(stream, entry.b, &b.values)?);
-    let map_a =
-        a_buffer.map(a.tiling(bytes, tile(entry.trans_a, block_m / entry.cluster[1]), Swizzle::B128))?;
-    let map_b =
-        b_buffer.map(b.tiling(bytes, tile(entry.trans_b, block_n / entry.cluster[0]), Swizzle::B128))?;
+    let map_a = a_buffer.map(a.tiling(bytes, tile(entry.trans_a, rows_a), Swizzle::B128))?;
+    let map_b = b_buffer.map(b.tiling(bytes, tile(entry.trans_b, rows_b), Swizzle::B128))?;
 
     let element = match result {
         OutputType::F32 => ElementType::Tf32,
@@ -275,8 +279,9 @@ fn check(stream: &Stream, entry: &Entry, launch: Launch, case: Case, seed: u64) 
         .with(OutputFlag::Plain, plain)
         .with(OutputFlag::SourceByTma, fetched)
         .with(OutputFlag::Halved, activation == Activation::SwiGlu);
+    let [box_m, box_n] = if boxes { [rows_a, rows_b] } else { [0; 2] };
     let arguments = GemmArguments {
-        shape: GemmShape { m, n, k, batch, raster_group: 2, part_k: 0 },
+        shape: GemmShape { m, n, k, batch, raster_group: 2, part_k: 0, box_m, box_n },
         output: OutputParams { row: old.pitch as u64, matrix: (old.rows * old.pitch) as u64, format },
         epilogue: EpilogueParams {
             beta,
@@ -393,10 +398,17 @@ fn cases(entry: &Entry) -> Vec<Case> {
         swiglu,
         Case { result: OutputType::E4m3, ..narrow },
         Case { result: OutputType::E5m2, fused: false, activation: Activation::None, ..narrow },
-        Case { copied: false, result: OutputType::F32, fused: true, activation: Activation::Relu, ..case },
+        Case {
+            copied: false,
+            result: OutputType::F32,
+            fused: true,
+            activation: Activation::Relu,
+            boxes: true,
+            ..case
+        },
         Case { copied: false, fused: true, unaligned: true, m: case.m - 2, n: case.n - 1, ..case },
         Case { copied: false, result: OutputType::E4m3, fused: true, n: 37, m: 35, ..case },
-        Case { m: 34, n: 38, copied: false, activation: Activation::SwiGlu, ..case },
+        Case { m: 34, n: 38, copied: false, activation: Activation::SwiGlu, boxes: true, ..case },
         Case { m: 8, n: 8, k: 16 / entry.a.bytes(), copied: false, fused: true, ..case },
     ];
     if entry.cluster[2] > 1 {

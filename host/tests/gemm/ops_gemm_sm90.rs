@@ -61,6 +61,13 @@ fn narrow_types_and_tf32() -> Outcome {
     some(Case { scales: Some([0.5, 3.0]), ..case }.check::<E4M3, E5M2, f32>()?)?;
     some(case.check::<E5M2, E4M3, bf16>()?)?;
     some(Case { precision: Precision::Tf32, ..case }.check::<f32, f32, f32>()?)?;
+    // Where one is not contiguous along k, it is A of the kernel, or of the transpose.
+    let case =
+        Case { precision: Precision::Tf32, m: 200, n: 136, k: 144, bias: true, residual: true, ..HALVES };
+    for (a, b) in [(DENSE, DENSE), (TRANSPOSED, TRANSPOSED)] {
+        some(Case { a, b, ..case }.check::<f32, f32, f32>()?)?;
+        some(Case { a, b, m: 12, beta: 0.5, ..case }.check::<f32, f32, f32>()?)?;
+    }
     Ok(())
 }
 
@@ -250,7 +257,7 @@ fn k_in_parts() -> Outcome {
     )?;
     some(Case { k: 8192, scales: Some([0.5, 3.0]), ..case }.check::<E4M3, E4M3, bf16>()?)?;
     // A part too few or too many would be lost in what 8-bit sums are allowed, but for integers.
-    some(Case { family: Family::SmallIntegers, ..case }.check::<E4M3, E4M3, f32>()?)?;
+    some(Case { family: Family::SmallIntegers, k: 8192, ..case }.check::<E4M3, E4M3, f32>()?)?;
     some(
         Case { precision: Precision::Tf32, activation: Activation::GeluTanh, ..case }
             .check::<f32, f32, f32>()?,
@@ -292,7 +299,8 @@ fn in_blocks() -> Outcome {
     }
     let stream = Device::open(0)?.stream()?;
     let case = Case { m: 200, n: 300, k: 72, bias: true, residual: true, beta: 0.5, ..NT };
-    for case in [case, Case { n: 301, a: TRANSPOSED, b: DENSE, ..case }, Case { k: 67, ..case }] {
+    let cases = [case, Case { n: 301, a: TRANSPOSED, b: DENSE, ..case }, Case { k: 67, ..case }];
+    for case in cases.into_iter().chain([Case { batch: 2, m: 150, n: 70, ..case }]) {
         let setup = Setup::<bf16, bf16, bf16>::new(&case, &stream)?;
         let problem = setup.product(&mut setup.c(&stream)?)?.problem()?;
         let run = |config: &Config| -> Outcome<Vec<bf16>> {
@@ -330,7 +338,7 @@ fn repeats_bit_for_bit() -> Outcome {
         return Ok(());
     }
     let stream = Device::open(0)?.stream()?;
-    let case = Case { family: Family::HugeTiny, m: 200, n: 264, k: 2048, bias: true, ..NT };
+    let case = Case { family: Family::HugeTiny, m: 100, n: 132, k: 4096, bias: true, ..NT };
     let setup = Setup::<bf16, bf16, f32>::new(&case, &stream)?;
     let runs = if stream.device().is_software() { 3 } else { 100 };
     let offers = candidates(&setup.product(&mut setup.c(&stream)?)?.problem()?, stream.device());

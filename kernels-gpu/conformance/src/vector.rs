@@ -25,17 +25,21 @@ pub unsafe fn vector_copy_v1(x: &[u32], out: *mut u32) {
 }
 
 /// Copies the words of threads whose number is no multiple of 3, and zeros for the others, whose address is
-/// none.
+/// none; behind them all the words' lower halves in the same way.
 ///
 /// # Safety
-/// `x` and `out` hold a word for each thread.
+/// `x` holds a word for each thread, `out` two.
 #[kernel]
 pub unsafe fn vector_load_if(x: &[u32], out: *mut u32) {
     let i = thread::index_1d() as usize;
     let is_there = !i.is_multiple_of(3);
     let from = if is_there { x.as_ptr().wrapping_add(i) } else { core::ptr::null() };
     // SAFETY: in range for every thread that loads, and no two threads share a word.
-    unsafe { vector::store(out.wrapping_add(i), vector::load_if(from, is_there)) }
+    unsafe {
+        vector::store(out.wrapping_add(i), vector::load_if(from, is_there));
+        let low = vector::load_b16_if(from.cast(), is_there);
+        vector::store(out.wrapping_add(x.len() + i), u32::from(low));
+    }
 }
 
 /// As [`vector_copy_v1()`] by 8 bytes.

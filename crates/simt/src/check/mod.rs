@@ -113,6 +113,11 @@ impl BlockCheck {
         shared.bytes[offset..end].fill(UNWRITTEN);
     }
 
+    /// Bytes that nobody has written may be read from now on.
+    pub fn accept_unwritten(&self, offset: usize, len: usize) {
+        self.shared.borrow_mut().bytes[offset..offset + len].iter_mut().for_each(|byte| *byte &= !UNWRITTEN);
+    }
+
     /// Marks bytes as those of a live mbarrier, or as ordinary unwritten memory.
     pub fn set_mbarrier(&self, offset: usize, len: usize, live: bool) {
         let mut shared = self.shared.borrow_mut();

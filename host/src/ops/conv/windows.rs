@@ -261,7 +261,8 @@ impl Pass {
             out_map,
         ];
         let k = taps * windows.channels;
-        let shape = GemmShape { m, n, k, batch: 1, raster_group: RASTER_GROUP, part_k: 0 };
+        let shape =
+            GemmShape { m, n, k, batch: 1, raster_group: RASTER_GROUP, part_k: 0, box_m: 0, box_n: 0 };
         let launched = Launch {
             maps,
             shape,
@@ -429,6 +430,8 @@ impl Parts {
                 batch: self.count(),
                 raster_group: RASTER_GROUP,
                 part_k: 0,
+                box_m: 0,
+                box_n: 0,
             },
             output: OutputParams { row: columns.into(), matrix, format },
             windows: walk.windows(channels),

@@ -66,7 +66,7 @@ pub(super) fn has_blocks(problem: &Problem, config: &Config) -> bool {
     let Config { kernel, tile: [height, width, _], swap, split_k, band, .. } = *config;
     let Band::Blocks(rows, columns) = band else { return false };
     let is_whole = |side: u32, tile: u32| side > 0 && side.is_multiple_of(tile);
-    can_be_cut(problem)
+    can_be_in_blocks(problem)
         && matches!(kernel, Kernel::Sm90(_))
         && !swap
         && split_k == 1
@@ -76,25 +76,38 @@ pub(super) fn has_blocks(problem: &Problem, config: &Config) -> bool {
 
 /// One product, whose columns are not paired.
 pub(super) fn can_be_cut(problem: &Problem) -> bool {
-    problem.batch == 1 && problem.epilogue.activation.columns() == 1
+    problem.batch == 1 && can_be_in_blocks(problem)
 }
 
-/// Queues each block of so many rows and columns of C by `launch`.
+/// Products whose columns are not paired.
+pub(super) fn can_be_in_blocks(problem: &Problem) -> bool {
+    problem.epilogue.activation.columns() == 1
+}
+
+/// Queues each block of so many rows and columns of C by `launch`, of one product after the other.
 pub(super) fn each(
     mut product: Matmul<'_>,
     problem: &Problem,
     [rows, columns]: [u32; 2],
     mut launch: impl FnMut(&Problem, Matmul<'_>) -> Result<()>,
 ) -> Result<()> {
-    for first_row in (0..problem.m).step_by(rows.max(1) as usize) {
-        for first_column in (0..problem.n).step_by(columns.max(1) as usize) {
-            let (m, n) = (rows.min(problem.m - first_row), columns.min(problem.n - first_column));
-            let (row, column) = (first_row as usize, first_column as usize);
-            let block = product.part((row..row + m as usize, column..column + n as usize))?;
-            launch(&Problem { m, n, ..*problem }, block)?;
+    for index in 0..problem.batch as usize {
+        let mut product = product.of_batch(index)?;
+        for first_row in (0..problem.m).step_by(rows.max(1) as usize) {
+            for first_column in (0..problem.n).step_by(columns.max(1) as usize) {
+                let (m, n) = (rows.min(problem.m - first_row), columns.min(problem.n - first_column));
+                let (row, column) = (first_row as usize, first_column as usize);
+                let block = product.part((row..row + m as usize, column..column + n as usize))?;
+                launch(&Problem { m, n, batch: 1, ..*problem }, block)?;
+            }
         }
     }
     Ok(())
+}
+
+/// A shape of one matrix of a batch, and where its first element lies.
+fn matrix_of(shape: Shape, index: usize) -> (Shape, usize) {
+    (Shape { batch: 1, matrix: 0, ..shape }, index * shape.matrix)
 }
 
 /// A shape of other sides, and where its first element lies, of one matrix.
@@ -104,6 +117,11 @@ fn part(shape: Shape, rows: &Range<usize>, columns: &Range<usize>) -> (Shape, us
 }
 
 impl<'a> Matrix<'a> {
+    fn of_batch(self, index: usize) -> Result<Self> {
+        let (shape, first) = matrix_of(self.shape, index);
+        Ok(Matrix { data: self.data.slice(first * self.dtype.size()..)?, shape, ..self })
+    }
+
     fn part(self, rows: &Range<usize>, columns: &Range<usize>) -> Result<Self> {
         let (shape, first) = part(self.shape, rows, columns);
         Ok(Matrix { data: self.data.slice(first * self.dtype.size()..)?, shape, ..self })
@@ -111,6 +129,12 @@ impl<'a> Matrix<'a> {
 }
 
 impl MatrixMut<'_> {
+    fn of_batch(&mut self, index: usize) -> Result<MatrixMut<'_>> {
+        let (shape, first) = matrix_of(self.shape, index);
+        let data = self.data.view_mut().slice_mut(first * self.dtype.size()..)?;
+        Ok(MatrixMut { data, shape, dtype: self.dtype })
+    }
+
     fn part(&mut self, rows: &Range<usize>, columns: &Range<usize>) -> Result<MatrixMut<'_>> {
         let (shape, first) = part(self.shape, rows, columns);
         let data = self.data.view_mut().slice_mut(first * self.dtype.size()..)?;
@@ -119,6 +143,20 @@ impl MatrixMut<'_> {
 }
 
 impl Matmul<'_> {
+    /// The product of this number in the batch.
+    fn of_batch(&mut self, index: usize) -> Result<Matmul<'_>> {
+        let Epilogue { residual, ref mut amax, .. } = self.epilogue;
+        let residual = residual.map(|residual| residual.of_batch(index)).transpose()?;
+        let amax = amax.as_mut().map(|amax| amax.view_mut());
+        Ok(Matmul {
+            a: self.a.of_batch(index)?,
+            b: self.b.of_batch(index)?,
+            c: self.c.of_batch(index)?,
+            precision: self.precision,
+            epilogue: Epilogue { residual, amax, ..self.epilogue },
+        })
+    }
+
     /// The product of these rows of A and columns of B, of one product without pairs of columns.
     fn part(&mut self, (rows, columns): (Range<usize>, Range<usize>)) -> Result<Matmul<'_>> {
         let k = 0..self.a.shape.columns;

@@ -185,6 +185,8 @@ impl BlockScaled<'_> {
             batch: 1,
             raster_group: RASTER_GROUP,
             part_k: 0,
+            box_m: 0,
+            box_n: 0,
         };
         let format = OutputFormat::new(OutputType::Element16)
             .with(OutputFlag::Paired, paired(&operand, n))

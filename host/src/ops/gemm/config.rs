@@ -151,6 +151,44 @@ pub struct Rejection {
     pub why: &'static str,
 }
 
+/// The terms of the estimate of a kernel of [`gemm::sm90`], microseconds: of the first launch, where
+/// there are several.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct Terms {
+    /// Copies of operands, before.
+    pub copies_us: f64,
+    /// The launch, and the first operands' way.
+    pub start_us: f64,
+    /// Multiplications of all waves of tiles.
+    pub products_us: f64,
+    /// L2 sends them their operands.
+    pub loads_us: f64,
+    /// As long as power makes them.
+    pub power_us: f64,
+    /// A tile's store; those that others hide are not counted.
+    pub store_us: f64,
+    /// The four together: they overlap.
+    pub tiles_us: f64,
+    /// Memory reads and writes beside that.
+    pub memory_us: f64,
+}
+
+impl fmt::Display for Terms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Terms { copies_us, start_us, products_us, loads_us, power_us, store_us, tiles_us, memory_us } =
+            self;
+        write!(
+            f,
+            "copies {copies_us:.1}, start {start_us:.1}, tiles {tiles_us:.1} (products {products_us:.1}, "
+        )?;
+        write!(
+            f,
+            "loads {loads_us:.1}, power {power_us:.1}, a store {store_us:.1}), memory {memory_us:.1} us"
+        )
+    }
+}
+
 /// The configuration chosen for a problem, and why. `Display` tells it all.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
@@ -160,6 +198,8 @@ pub struct Choice {
     pub config: Config,
     /// Why that one.
     pub why: String,
+    /// The terms of its estimate, if it is one of [`gemm::sm90`].
+    pub terms: Option<Terms>,
     /// Every configuration that can do it, the likely fastest first.
     pub candidates: Vec<Candidate>,
     /// The kernels that cannot.
@@ -171,8 +211,11 @@ const SHOWN: usize = 5;
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Choice { problem, config, why, candidates, rejections } = self;
+        let Choice { problem, config, why, terms, candidates, rejections } = self;
         writeln!(f, "{problem}\n  by {config}: {why}")?;
+        if let Some(terms) = terms {
+            writeln!(f, "  estimate: {terms}")?;
+        }
         for Candidate { config, estimate_us, why } in candidates.iter().take(SHOWN) {
             writeln!(f, "  can: {config}, about {estimate_us:.1} us: {why}")?;
         }

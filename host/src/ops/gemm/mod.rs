@@ -87,7 +87,7 @@ mod training;
 mod tune;
 
 pub use block_scaled::BlockScaled;
-pub use config::{Band, Candidate, Choice, Config, Kernel, Rejection, Repack};
+pub use config::{Band, Candidate, Choice, Config, Kernel, Rejection, Repack, Terms};
 pub use f32::{Gemm, gemm_f32};
 pub use gemm::epilogue::Activation;
 pub use grouped::GroupedMatmul;

@@ -19,6 +19,7 @@ use super::bands;
 use super::check::invalid;
 use super::config::{Band, Candidate, Choice, Config, Rejection};
 use super::problem::Problem;
+use super::sm90;
 
 /// The properties of a device that kernels ask for.
 #[derive(Debug, Clone, Copy)]
@@ -157,7 +158,8 @@ pub fn select(problem: &Problem, device: &Device) -> Result<Choice> {
         (_, Some(candidate)) => candidate.why.to_owned(),
         (_, None) => "it is the only one".to_owned(),
     };
-    Ok(Choice { problem: *problem, config, why, candidates, rejections })
+    let terms = sm90::terms(problem, &DeviceCapabilities::of(device), &config);
+    Ok(Choice { problem: *problem, config, why, terms, candidates, rejections })
 }
 
 /// Every configuration that can do a problem on a device, the likely fastest first.

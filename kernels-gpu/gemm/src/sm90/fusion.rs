@@ -229,18 +229,38 @@ impl<H: Element16> Vectors<H> {
             return add(x, factor, addend);
         }
         // Which way is asked once, so that the pairs' latencies overlap; each adds by itself, so that not all
-        // has to wait in registers. Pointers of the parameters are not known to be global; `vector` knows.
+        // has to wait in registers. Nor is it asked by a branch which elements there are: each would wait for
+        // its load. Pointers of the parameters are not known to be global; `vector` knows.
         // SAFETY: the caller's contract; pairs are aligned as `paired` says.
         unsafe {
             match (self.is_f32, self.paired && at.width == 2) {
-                (false, true) => {
-                    add(x, factor, self.pairs(at, |from: *const u32| H::unpack(vector::load(from))))
-                }
-                (true, true) => {
-                    add(x, factor, self.pairs(at, |from: *const [f32; 2]| vector::load_v2(from.cast())))
-                }
-                (false, false) => add(x, factor, self.elements(at, |from| load_one::<H>(from))),
-                (true, false) => add(x, factor, self.elements(at, |from| vector::load(from))),
+                (false, true) => add(
+                    x,
+                    factor,
+                    self.pairs(at, |from, count| {
+                        H::unpack(vector::load_if(aligned(from.cast_mut().cast::<u32>()), count > 0))
+                    }),
+                ),
+                (false, false) => add(
+                    x,
+                    factor,
+                    self.pairs(at, |from, count| {
+                        let half = |index| {
+                            let from = from.cast::<u16>().wrapping_add(index as usize);
+                            u32::from(vector::load_b16_if(from, count > index))
+                        };
+                        H::unpack(half(0) | half(1) << u16::BITS)
+                    }),
+                ),
+                (true, _) => add(
+                    x,
+                    factor,
+                    self.pairs(at, |from, count| {
+                        [0, 1].map(|index| {
+                            vector::load_if(from.cast::<f32>().wrapping_add(index as usize), count > index)
+                        })
+                    }),
+                ),
             }
         }
     }
@@ -253,48 +273,22 @@ impl<H: Element16> Vectors<H> {
         self.data.wrapping_add(((row + u64::from(at.column)) * bytes) as usize)
     }
 
-    /// `Both` is as long as two elements.
-    ///
-    /// # Safety
-    /// The pairs that `at` counts are inside of the matrix, at boundaries of `Both`, and `read` may read
-    /// them.
-    #[inline(always)]
-    unsafe fn pairs<Both, const N: usize>(
-        self,
-        at: FragmentCoord,
-        read: impl Fn(*const Both) -> [f32; 2],
-    ) -> Pairs<N> {
-        let rows = [0, 1].map(|pair| self.address(at, pair, size_of::<Both>() as u64 / 2).cast::<Both>());
-        let mut x = [[0.0; 2]; N];
-        each_pair!(PAIR of N {
-            if at.count(PAIR) > 0 {
-                let from = rows[PAIR % 2].wrapping_add(PAIR / 2 * WIDTHS as usize);
-                x[PAIR] = read(aligned(from.cast_mut()));
-            }
-        });
-        x
-    }
-
-    /// The elements at `at`, one by one.
+    /// The pairs at `at`: `read` gets the address of each and the number of its elements that `at` counts.
     ///
     /// # Safety
     /// The elements that `at` counts are inside of the matrix, and `read` may read them.
     #[inline(always)]
-    unsafe fn elements<One, const N: usize>(
+    unsafe fn pairs<const N: usize>(
         self,
         at: FragmentCoord,
-        read: impl Fn(*const One) -> f32,
+        read: impl Fn(*const u8, u32) -> [f32; 2],
     ) -> Pairs<N> {
-        let rows = [0, 1].map(|pair| self.address(at, pair, size_of::<One>() as u64).cast::<One>());
+        let bytes = if self.is_f32 { size_of::<f32>() } else { size_of::<u16>() };
+        let rows = [0, 1].map(|pair| self.address(at, pair, bytes as u64));
         let mut x = [[0.0; 2]; N];
         each_pair!(PAIR of N {
-            let from = rows[PAIR % 2].wrapping_add((at.column(PAIR) - at.column) as usize);
-            if at.count(PAIR) > 0 {
-                x[PAIR][0] = read(from);
-            }
-            if at.count(PAIR) > 1 {
-                x[PAIR][1] = read(from.wrapping_add(1));
-            }
+            let across = (at.column(PAIR) - at.column) as usize;
+            x[PAIR] = read(rows[PAIR % 2].wrapping_add(across * bytes), at.count(PAIR));
         });
         x
     }

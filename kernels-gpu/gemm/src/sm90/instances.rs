@@ -10,6 +10,7 @@ use super::block_scaled::{block_scaled, block_scaled_grouped};
 use super::cluster_split_k::ClusterSplitK;
 use super::config::{Config, EpiloguePlan};
 use super::epilogue::{Output, OutputParams, store_with};
+use super::from_registers::FromRegisters;
 use super::fusion::StandardFusion;
 use super::grouped::grouped;
 use super::mainloop::{InAccumulators, Mainloop, Maps, run};
@@ -103,6 +104,8 @@ pub struct Entry {
     pub chunk_columns: u32,
     /// Whether rows of the result that begin anywhere leave over shared memory.
     pub by_rows: bool,
+    /// Whether boxes of operands can be left out ([`GemmShape::box_m`]).
+    pub skips: bool,
     /// Blocks of a cluster below each other, beside each other, and with shares of k.
     pub cluster: [u32; 3],
     /// Stages of the pipeline.
@@ -133,6 +136,7 @@ impl Entry {
             store_columns: C::STORE_COLUMNS,
             chunk_columns: C::CHUNK_COLUMNS,
             by_rows: C::BY_ROWS,
+            skips: C::SKIPS,
             cluster: [C::CLUSTER_M, C::CLUSTER_N, C::CLUSTER_K],
             stages: C::STAGES,
             consumers: C::CONSUMERS,
@@ -146,7 +150,7 @@ impl Entry {
 /// Kernels: name, types of A, B and of 16-bit results, orders, accumulators, consumers, how they share,
 /// cluster, how it stores, kind.
 macro_rules! kernels {
-    ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: $a:ident x $b:ident -> $element16:ident, trans $trans_a:literal $trans_b:literal,
+    ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: $a:ident x $b:ident -> $element16:ident, trans $trans_a:tt $trans_b:tt,
         $groups:literal x $columns:literal, $consumers:literal $mode:ident, cluster $m:literal x $n:literal $(x $k:literal)?, $order:ident, $kind:ident;)*) => {
         $(
             /// The configuration of the kernel of this name.
@@ -185,7 +189,7 @@ macro_rules! kernels {
                 let (maps, arguments) = (Maps { a, b, c, source }, &arguments);
                 let inputs = Inputs { maps, arguments, data, offsets, scales: [scales_a, scales_b] };
                 // SAFETY: the caller's contract.
-                unsafe { kernels!(@@ $kind $config inputs $($k)?) }
+                unsafe { kernels!(@@ $kind $a $trans_a $config inputs $($k)?) }
             }
         )*
 
@@ -200,15 +204,21 @@ macro_rules! kernels {
             ($dollar callback:ident) => { $dollar callback! { $($name)* } };
         }
     };
-    (@@ Dense $config:ident $inputs:ident) => {
+    // The tensor cores read tf32 in shared memory along k alone.
+    (@@ Dense TF32 1 $config:ident $inputs:ident) => {
+        dense::<$config, _>($inputs, FromRegisters)
+    };
+    (@@ Dense $a:ident $trans_a:tt $config:ident $inputs:ident) => {
         dense::<$config, _>($inputs, InAccumulators)
     };
-    (@@ Dense $config:ident $inputs:ident $k:literal) => {
+    (@@ Dense $a:ident $trans_a:tt $config:ident $inputs:ident $k:literal) => {
         dense::<$config, _>($inputs, ClusterSplitK)
     };
-    (@@ Grouped $config:ident $inputs:ident) => { grouped::<$config>($inputs) };
-    (@@ BlockScaled $config:ident $inputs:ident) => { block_scaled::<$config>($inputs) };
-    (@@ BlockScaledGrouped $config:ident $inputs:ident) => {
+    (@@ Grouped $a:ident $trans_a:tt $config:ident $inputs:ident) => { grouped::<$config>($inputs) };
+    (@@ BlockScaled $a:ident $trans_a:tt $config:ident $inputs:ident) => {
+        block_scaled::<$config>($inputs)
+    };
+    (@@ BlockScaledGrouped $a:ident $trans_a:tt $config:ident $inputs:ident) => {
         block_scaled_grouped::<$config>($inputs)
     };
     (@@ ping_pong is ping_pong) => { true };
@@ -222,8 +232,6 @@ kernels! { $
     // ping-pong; `_t` at the end stores the transpose; `k2` splits k over two blocks of a cluster.
     #[kernel] fn gemm_bf16_nt_128x256 as Bf16Nt128x256: BF16 x BF16 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nt_128x256_2x1 as Bf16Nt128x256By2: BF16 x BF16 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
-    #[kernel] fn gemm_bf16_nt_256x128 as Bf16Nt256x128: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 2 together, cluster 1 x 1, rows, Dense;
-    #[kernel] fn gemm_bf16_nt_256x192 as Bf16Nt256x192: BF16 x BF16 -> BF16, trans 0 0, 2 x 192, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nt_128x192_pp as Bf16Nt128x192Pp: BF16 x BF16 -> BF16, trans 0 0, 2 x 192, 2 ping_pong, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nt_128x128_pp as Bf16Nt128x128Pp: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nt_128x128_k2 as Bf16Nt128x128K2: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 1 together, cluster 1 x 1 x 2, rows, Dense;
@@ -231,23 +239,20 @@ kernels! { $
     #[kernel] fn gemm_bf16_nt_64x128 as Bf16Nt64x128: BF16 x BF16 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nt_64x128_2x1 as Bf16Nt64x128By2: BF16 x BF16 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nt_64x64 as Bf16Nt64x64: BF16 x BF16 -> BF16, trans 0 0, 1 x 64, 1 together, cluster 1 x 1, rows, Dense;
-    #[kernel] fn gemm_bf16_nt_64x48 as Bf16Nt64x48: BF16 x BF16 -> BF16, trans 0 0, 1 x 48, 1 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nt_64x32_t as Bf16Nt64x32T: BF16 x BF16 -> BF16, trans 0 0, 1 x 32, 1 together, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_bf16_nt_128x16_t as Bf16Nt128x16T: BF16 x BF16 -> BF16, trans 0 0, 1 x 16, 2 together, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_bf16_nt_64x16_t as Bf16Nt64x16T: BF16 x BF16 -> BF16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;
-    #[kernel] fn gemm_bf16_nn_128x256 as Bf16Nn128x256: BF16 x BF16 -> BF16, trans 0 1, 1 x 256, 2 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_nn_128x256_2x1 as Bf16Nn128x256By2: BF16 x BF16 -> BF16, trans 0 1, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nn_128x192_pp as Bf16Nn128x192Pp: BF16 x BF16 -> BF16, trans 0 1, 2 x 192, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nn_128x128_pp as Bf16Nn128x128Pp: BF16 x BF16 -> BF16, trans 0 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nn_64x128 as Bf16Nn64x128: BF16 x BF16 -> BF16, trans 0 1, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
-    #[kernel] fn gemm_bf16_tn_128x256 as Bf16Tn128x256: BF16 x BF16 -> BF16, trans 1 1, 1 x 256, 2 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_tn_128x256_2x1 as Bf16Tn128x256By2: BF16 x BF16 -> BF16, trans 1 1, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_tn_128x192_pp as Bf16Tn128x192Pp: BF16 x BF16 -> BF16, trans 1 1, 2 x 192, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_tn_128x128_pp as Bf16Tn128x128Pp: BF16 x BF16 -> BF16, trans 1 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_tn_64x128 as Bf16Tn64x128: BF16 x BF16 -> BF16, trans 1 1, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_tt_128x128_pp as Bf16Tt128x128Pp: BF16 x BF16 -> BF16, trans 1 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nt_128x256 as F16Nt128x256: F16 x F16 -> F16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nt_128x256_2x1 as F16Nt128x256By2: F16 x F16 -> F16, trans 0 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
-    #[kernel] fn gemm_f16_nt_256x128 as F16Nt256x128: F16 x F16 -> F16, trans 0 0, 2 x 128, 2 together, cluster 1 x 1, rows, Dense;
-    #[kernel] fn gemm_f16_nt_256x192 as F16Nt256x192: F16 x F16 -> F16, trans 0 0, 2 x 192, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nt_128x192_pp as F16Nt128x192Pp: F16 x F16 -> F16, trans 0 0, 2 x 192, 2 ping_pong, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nt_128x128_pp as F16Nt128x128Pp: F16 x F16 -> F16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nt_128x128_k2 as F16Nt128x128K2: F16 x F16 -> F16, trans 0 0, 2 x 128, 1 together, cluster 1 x 1 x 2, rows, Dense;
@@ -255,26 +260,29 @@ kernels! { $
     #[kernel] fn gemm_f16_nt_64x128 as F16Nt64x128: F16 x F16 -> F16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nt_64x128_2x1 as F16Nt64x128By2: F16 x F16 -> F16, trans 0 0, 1 x 128, 1 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nt_64x64 as F16Nt64x64: F16 x F16 -> F16, trans 0 0, 1 x 64, 1 together, cluster 1 x 1, rows, Dense;
-    #[kernel] fn gemm_f16_nt_64x48 as F16Nt64x48: F16 x F16 -> F16, trans 0 0, 1 x 48, 1 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nt_64x32_t as F16Nt64x32T: F16 x F16 -> F16, trans 0 0, 1 x 32, 1 together, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_f16_nt_128x16_t as F16Nt128x16T: F16 x F16 -> F16, trans 0 0, 1 x 16, 2 together, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_f16_nt_64x16_t as F16Nt64x16T: F16 x F16 -> F16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;
-    #[kernel] fn gemm_f16_nn_128x256 as F16Nn128x256: F16 x F16 -> F16, trans 0 1, 1 x 256, 2 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_nn_128x256_2x1 as F16Nn128x256By2: F16 x F16 -> F16, trans 0 1, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nn_128x192_pp as F16Nn128x192Pp: F16 x F16 -> F16, trans 0 1, 2 x 192, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nn_128x128_pp as F16Nn128x128Pp: F16 x F16 -> F16, trans 0 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nn_64x128 as F16Nn64x128: F16 x F16 -> F16, trans 0 1, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
-    #[kernel] fn gemm_f16_tn_128x256 as F16Tn128x256: F16 x F16 -> F16, trans 1 1, 1 x 256, 2 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_tn_128x256_2x1 as F16Tn128x256By2: F16 x F16 -> F16, trans 1 1, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_f16_tn_128x192_pp as F16Tn128x192Pp: F16 x F16 -> F16, trans 1 1, 2 x 192, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_f16_tn_128x128_pp as F16Tn128x128Pp: F16 x F16 -> F16, trans 1 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_f16_tn_64x128 as F16Tn64x128: F16 x F16 -> F16, trans 1 1, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_f16_tt_128x128_pp as F16Tt128x128Pp: F16 x F16 -> F16, trans 1 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
-    #[kernel] fn gemm_tf32_nt_128x256 as Tf32Nt128x256: TF32 x TF32 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_tf32_nt_128x256_2x1 as Tf32Nt128x256By2: TF32 x TF32 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_tf32_nt_128x128_pp as Tf32Nt128x128Pp: TF32 x TF32 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_tf32_nt_64x128 as Tf32Nt64x128: TF32 x TF32 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_tf32_nt_64x16_t as Tf32Nt64x16T: TF32 x TF32 -> BF16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;
+    #[kernel] fn gemm_tf32_tt_128x256_2x1 as Tf32Tt128x256By2: TF32 x TF32 -> BF16, trans 1 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
+    #[kernel] fn gemm_tf32_tt_64x128 as Tf32Tt64x128: TF32 x TF32 -> BF16, trans 1 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_tf32_tt_128x256_2x1_t as Tf32Tt128x256By2T: TF32 x TF32 -> BF16, trans 1 0, 1 x 256, 2 together, cluster 2 x 1, transposed, Dense;
+    #[kernel] fn gemm_tf32_tt_64x128_t as Tf32Tt64x128T: TF32 x TF32 -> BF16, trans 1 0, 1 x 128, 1 together, cluster 1 x 1, transposed, Dense;
+    #[kernel] fn gemm_tf32_tt_64x16_t as Tf32Tt64x16T: TF32 x TF32 -> BF16, trans 1 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;
+    #[kernel] fn gemm_e4m3_nt_128x256_2x1 as E4m3Nt128x256By2: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_e4m3_nt_128x256 as E4m3Nt128x256: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows, Dense;
-    #[kernel] fn gemm_e4m3_nt_256x128 as E4m3Nt256x128: E4M3 x E4M3 -> BF16, trans 0 0, 2 x 128, 2 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_e4m3_nt_128x128_pp as E4m3Nt128x128Pp: E4M3 x E4M3 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_e4m3_nt_64x128 as E4m3Nt64x128: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_e4m3_nt_64x16_t as E4m3Nt64x16T: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;

@@ -4,7 +4,7 @@ use cuda_std::{cluster, grid, mbarrier, misc, registers, shared, thread, tma, wg
 use layout::wgmma::units;
 use primitives::pipeline::PipelineState;
 use primitives::shared_plan::SharedType;
-use primitives::tma::TmaTile;
+use primitives::tma::{LINE_BYTES, Major, TmaTile};
 use primitives::unroll;
 
 use super::barriers::{OrderedBarrier, init, leave, sync_cluster, sync_split_k};
@@ -36,7 +36,10 @@ pub unsafe fn run<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
     epilogue: impl FnOnce(Block<C>, u32) -> E,
 ) {
     // SAFETY: the caller's contract.
-    unsafe { run_from::<C, S, _, M, E>(maps, shape, scheduler, Boxes::new, mainloop, epilogue) }
+    unsafe {
+        let loader = |maps, block| Boxes::new::<C>(maps, shape, block);
+        run_from::<C, S, _, M, E>(maps, shape, scheduler, loader, mainloop, epilogue)
+    }
 }
 
 /// As [`run`], with operands that another [`Loader`] brings: `loader` makes it, in the thread that copies.
@@ -99,44 +102,94 @@ pub trait Loader<C: Config> {
     /// A tile begins, of this block.
     fn begin(&mut self, tile: TileCoord);
 
-    /// Starts the copies of the tile's elements of k from `k` on into a stage: whole tiles of A and B.
+    /// Bytes that come into each of its stages, from all blocks that copy to it: those of whole tiles of A
+    /// and B.
+    #[inline(always)]
+    fn bytes(&self) -> u32 {
+        C::Operands::MAJOR_A.bytes(C::BLOCK_M) + C::Operands::MAJOR_B.bytes(C::BLOCK_N)
+    }
+
+    /// Starts the copies of the tile's elements of k from `k` on into a stage.
     ///
     /// # Safety
-    /// The stage is empty, and `full` expects the bytes of both tiles, from all blocks that copy to it.
+    /// The stage is empty, and `full` expects [`Loader::bytes`].
     unsafe fn load(&mut self, stage: Stage<C>, full: u32, tile: TileCoord, k: u32);
 }
 
-/// The [`Loader`] of operands that lie as their [`Maps`] say.
+/// The [`Loader`] of operands that lie as their [`Maps`] say. Boxes that have no rows of an operand are left
+/// out where [`GemmShape::box_m`] and [`GemmShape::box_n`] cut tiles into several: the copy engine would take
+/// longer to fill them with zeros than to copy. What is multiplied in their places goes nowhere.
 pub struct Boxes {
     maps: Maps,
     a: TmaTile,
     b: TmaTile,
+    /// Rows of A and columns of B.
+    sides: [u32; 2],
+    /// Rows of the tile that come of both.
+    rows: [u32; 2],
 }
 
 impl Boxes {
     /// A block's part of the copies.
     #[inline(always)]
-    fn new<C: Config>(maps: Maps, block: Block<C>) -> Self {
+    fn new<C: Config>(maps: Maps, shape: GemmShape, block: Block<C>) -> Self {
+        let GemmShape { m, n, box_m, box_n, .. } = shape;
         let at = block.coord;
         let (major, rows, sharers, index, mask) =
             (C::Operands::MAJOR_A, C::BLOCK_M, C::CLUSTER_N, at.column, at.row_mask());
-        let a = TmaTile { major, rows, sharers, index, mask };
+        let [box_m, box_n] = if C::SKIPS { [box_m, box_n] } else { [0; 2] };
+        let box_rows = rows_of_box::<C>(major, rows / sharers, box_m);
+        let a = TmaTile { major, rows, sharers, index, mask, box_rows };
         let (major, rows, sharers, index, mask) =
             (C::Operands::MAJOR_B, C::BLOCK_N, C::CLUSTER_M, at.row, at.column_mask());
-        Self { maps, a, b: TmaTile { major, rows, sharers, index, mask } }
+        let box_rows = rows_of_box::<C>(major, rows / sharers, box_n);
+        let b = TmaTile { major, rows, sharers, index, mask, box_rows };
+        // Where all boxes are to come, all rows count as the operand's.
+        let sides = [if box_m == 0 { u32::MAX } else { m }, if box_n == 0 { u32::MAX } else { n }];
+        if C::SKIPS && box_m | box_n != 0 {
+            shared::leave_unwritten(block.shared.stage(0).a(), C::STAGES * Stage::<C>::BYTES);
+        }
+        Self { maps, a, b, sides, rows: [C::BLOCK_M, C::BLOCK_N] }
+    }
+}
+
+/// Rows of a box of an operand, of which a block copies `part` rows of a tile, where the launch asks for
+/// `wanted`.
+#[inline(always)]
+fn rows_of_box<C: Config>(major: Major, part: u32, wanted: u32) -> u32 {
+    match major {
+        Major::K => {
+            if wanted == 0 {
+                part
+            } else {
+                wanted
+            }
+        }
+        Major::Mn => C::Operands::BLOCK_K,
     }
 }
 
 impl<C: Config> Loader<C> for Boxes {
     #[inline(always)]
-    fn begin(&mut self, _: TileCoord) {}
+    fn begin(&mut self, tile: TileCoord) {
+        if !C::SKIPS {
+            return;
+        }
+        let [m, n] = self.sides;
+        self.rows = [self.a.rows_inside(tile.row, m), self.b.rows_inside(tile.column, n)];
+    }
+
+    #[inline(always)]
+    fn bytes(&self) -> u32 {
+        (self.rows[0] + self.rows[1]) * LINE_BYTES
+    }
 
     #[inline(always)]
     unsafe fn load(&mut self, stage: Stage<C>, full: u32, tile: TileCoord, k: u32) {
         // SAFETY: the caller's contract.
         unsafe {
-            self.a.load(self.maps.a, stage.a(), full, tile.row, k, tile.batch);
-            self.b.load(self.maps.b, stage.b(), full, tile.column, k, tile.group);
+            self.a.load(self.maps.a, stage.a(), full, [tile.row, k, tile.batch], self.rows[0]);
+            self.b.load(self.maps.b, stage.b(), full, [tile.column, k, tile.group], self.rows[1]);
         }
     }
 }
@@ -153,7 +206,6 @@ unsafe fn produce<C: Config, S: TileScheduler<C>, L: Loader<C>>(
     block: Block<C>,
     mut loader: L,
 ) {
-    let bytes = C::Operands::MAJOR_A.bytes(C::BLOCK_M) + C::Operands::MAJOR_B.bytes(C::BLOCK_N);
     let at = block.coord;
     let mut state = PipelineState::START;
     while scheduler.has_tile() {
@@ -167,7 +219,7 @@ unsafe fn produce<C: Config, S: TileScheduler<C>, L: Loader<C>>(
             let k = first_k + (k_tile * C::CLUSTER_K + at.share) * C::Operands::BLOCK_K;
             // SAFETY: an acquired stage is empty, and expects the bytes of all copies from its cluster.
             unsafe {
-                let full = block.shared.pipeline().producer_acquire(state, bytes);
+                let full = block.shared.pipeline().producer_acquire(state, loader.bytes());
                 loader.load(block.shared.stage(state.stage), full, tile, k);
             }
             state = state.next();

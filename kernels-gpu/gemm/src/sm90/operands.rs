@@ -32,6 +32,12 @@ pub trait Operands {
     /// # Safety
     /// As for [`wgmma::mma`].
     unsafe fn multiply<Acc: Accumulator>(acc: &mut Acc, a: u64, b: u64, accumulate: bool);
+
+    /// The same with A in registers.
+    ///
+    /// # Safety
+    /// As for [`wgmma::mma_ra`].
+    unsafe fn multiply_registers<Acc: Accumulator>(acc: &mut Acc, a: &[u32; 4], b: u64, accumulate: bool);
 }
 
 /// The storage order by `wgmma`'s flag. Transposed means that m or n is contiguous, not k.
@@ -56,6 +62,12 @@ impl<A: Operand, B: Operand, H: Element16, const TRANS_A: u32, const TRANS_B: u3
     unsafe fn multiply<Acc: Accumulator>(acc: &mut Acc, a: u64, b: u64, accumulate: bool) {
         // SAFETY: the caller's contract is the same.
         unsafe { wgmma::mma::<A, B, Acc, TRANS_A, TRANS_B>(acc, a, b, accumulate) }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply_registers<Acc: Accumulator>(acc: &mut Acc, a: &[u32; 4], b: u64, accumulate: bool) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { wgmma::mma_ra::<A, B, Acc, TRANS_B>(acc, a, b, accumulate) }
     }
 }
 
@@ -86,6 +98,17 @@ pub trait AccumulatorTile: Copy {
         b: SharedOperand,
         accumulate: bool,
     );
+    /// The same for one group, with A in registers.
+    ///
+    /// # Safety
+    /// As for [`wgmma::mma_ra`].
+    unsafe fn multiply_registers<O: Operands>(
+        &mut self,
+        group: usize,
+        a: &[u32; 4],
+        b: u64,
+        accumulate: bool,
+    );
 }
 
 /// An operand in a stage, as instructions name it.
@@ -114,8 +137,9 @@ impl SharedOperand {
         Self { descriptor: advance(advance_units(at_zero, start), behind), step_bytes, group_bytes }
     }
 
+    /// The descriptor of instruction `step`, for a group of rows.
     #[inline(always)]
-    const fn at(self, step: usize, group: usize) -> u64 {
+    pub(super) const fn at(self, step: usize, group: usize) -> u64 {
         advance(self.descriptor, step as u32 * self.step_bytes + group as u32 * self.group_bytes)
     }
 }
@@ -169,5 +193,17 @@ impl<Acc: Accumulator + Copy + AsRef<[f32]> + AsMut<[f32]>, const GROUPS: usize>
                 O::multiply(&mut self[1 % GROUPS], a.at(step, 1), b.at(step, 0), accumulate);
             }
         }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply_registers<O: Operands>(
+        &mut self,
+        group: usize,
+        a: &[u32; 4],
+        b: u64,
+        accumulate: bool,
+    ) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { O::multiply_registers(&mut self[group], a, b, accumulate) }
     }
 }

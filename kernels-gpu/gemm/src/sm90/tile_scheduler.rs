@@ -30,6 +30,12 @@ pub struct GemmShape {
     /// Where the batch is the parts of one product: from the first k of a part to that of the next, a
     /// multiple of a stage's. 0: it is a batch of products.
     pub part_k: u32,
+    /// Rows of the boxes of A's map, if it is contiguous along k: a multiple of 8 that divides a block's part
+    /// of the tile, or at least m. Boxes outside of the matrix are left out, in any order of A. 0: a box is
+    /// the part, and all come.
+    pub box_m: u32,
+    /// The same for B and n.
+    pub box_n: u32,
 }
 
 impl GemmShape {

@@ -7,7 +7,7 @@ use gemm::sm90::instances::{Entry, Kind, TABLE};
 
 use crate::device::Arch;
 use crate::ops::gemm::bands;
-use crate::ops::gemm::config::{Band, Candidate, Config, Kernel, Rejection, Repack};
+use crate::ops::gemm::config::{Band, Candidate, Config, Kernel, Rejection, Repack, Terms};
 use crate::ops::gemm::matrix::ROW_ALIGNMENT;
 use crate::ops::gemm::problem::{EpilogueDesc, Operand, Order, Precision, Problem};
 use crate::ops::gemm::repack::{self, LINE_BYTES};
@@ -201,12 +201,13 @@ fn in_bands(
     }
 }
 
-/// In blocks of some waves each, where that is estimated to be faster.
+/// In blocks of some waves each, where that is estimated to be faster. Products of a batch come one after the
+/// other.
 fn in_blocks(whole: &Candidate, work: Work<'_>, sink: &mut dyn CandidateSink) {
     let Work { entry, view, problem, device, .. } = work;
     let at_once = resident(entry, device);
-    let is_short = clusters(entry, view, 1) <= at_once || !cost::can_drift(work);
-    if is_short || !bands::can_be_cut(problem) || whole.config.swap {
+    let is_short = clusters(entry, view, problem.batch) <= at_once || !cost::can_drift(work);
+    if is_short || !bands::can_be_in_blocks(problem) || whole.config.swap {
         return;
     }
     let ([block_m, block_n, _], [across_m, across_n, _]) = (entry.block, entry.cluster);
@@ -216,11 +217,12 @@ fn in_blocks(whole: &Candidate, work: Work<'_>, sink: &mut dyn CandidateSink) {
     for waves in WAVES_OF_BLOCKS {
         let rows = height * tile_m;
         let columns = (waves * at_once / height).max(1) * tile_n;
-        if rows >= view.m && columns >= view.n {
-            continue;
+        let is_whole = rows >= view.m && columns >= view.n;
+        if is_whole && problem.batch == 1 {
+            break;
         }
         let of = |m: u32, n: u32| {
-            let (problem, view) = (&Problem { m, n, ..*problem }, &View { m, n, ..*view });
+            let (problem, view) = (&Problem { m, n, batch: 1, ..*problem }, &View { m, n, ..*view });
             if m == 0 || n == 0 { 0.0 } else { cost::launch_us(Work { view, problem, ..work }) }
         };
         let (full_m, full_n) = (f64::from(view.m / rows), f64::from(view.n / columns));
@@ -228,13 +230,33 @@ fn in_blocks(whole: &Candidate, work: Work<'_>, sink: &mut dyn CandidateSink) {
         let blocks_us = full_m * (full_n * of(rows, columns) + of(rows, rest_n))
             + full_n * of(rest_m, columns)
             + of(rest_m, rest_n);
-        let estimate_us = cost::copies_us(work) + blocks_us;
+        let estimate_us = cost::copies_us(work) + f64::from(problem.batch) * blocks_us;
         if estimate_us < whole.estimate_us {
             let config = Config { band: Band::Blocks(rows, columns), ..whole.config };
             let why = "wgmma fed by TMA; a launch for some waves of tiles each, so that they read together";
             sink.add(Candidate { config, estimate_us, why });
         }
+        if is_whole {
+            break;
+        }
     }
+}
+
+/// The terms of a configuration's estimate: of its first launch of a kernel here.
+pub(crate) fn terms(problem: &Problem, device: &DeviceCapabilities, config: &Config) -> Option<Terms> {
+    let Kernel::Sm90(index) = config.kernel else { return None };
+    let entry = TABLE.get(usize::from(index))?;
+    let part = match config.band {
+        Band::Blocks(rows, columns) => {
+            Problem { m: rows.min(problem.m), n: columns.min(problem.n), batch: 1, ..*problem }
+        }
+        band => bands::of(problem, band),
+    };
+    let part = if config.split_k > 1 { split_k::cut(&part, config.split_k, entry.block[2])? } else { part };
+    let [to_a, to_b] = config.repack;
+    let copies = if config.swap { [flip_copy(to_b), flip_copy(to_a)] } else { [to_a, to_b] };
+    let view = &View::new(&part, config.swap);
+    Some(cost::terms(Work { entry, view, problem: &part, copies, device }))
 }
 
 /// Clusters' tiles below each other of a wave whose sides are the shortest, of those that leave next to no
@@ -437,6 +459,39 @@ pub(super) fn blocks(entry: &Entry) -> u32 {
     entry.cluster.iter().product()
 }
 
+/// Boxes that a block's part of an operand's tile is cut into, at most, so that those outside of the matrix
+/// can be left out. A thread starts each.
+const MOST_BOXES: u32 = 4;
+/// Tiles along a side beyond which those that lie outside in part are too few to matter.
+const MOST_TILES_IN_BOXES: u32 = 16;
+/// Rows of a box are multiples of the swizzle's.
+const BOX_GRANULE: u32 = 8;
+
+/// Rows of the boxes of A and B, of operands that are contiguous along k: a block's part of the tile, or less
+/// where that leaves boxes out.
+pub(super) fn box_rows(entry: &Entry, view: &View) -> [u32; 2] {
+    let ([block_m, block_n, _], [across_m, across_n, _]) = (entry.block, entry.cluster);
+    if !entry.skips {
+        return [block_m / across_n, block_n / across_m];
+    }
+    [box_of(view.m, block_m, across_n), box_of(view.n, block_n, across_m)]
+}
+
+fn box_of(side: u32, tile: u32, sharers: u32) -> u32 {
+    let (part, last) = (tile / sharers, side % tile);
+    if side <= tile && sharers == 1 {
+        return side.max(1).next_multiple_of(BOX_GRANULE);
+    }
+    let loaded = |rows: u32| last.next_multiple_of(rows);
+    let can = |boxes: &u32| part.is_multiple_of(boxes * BOX_GRANULE);
+    if last == 0 || side.div_ceil(tile) > MOST_TILES_IN_BOXES {
+        return part;
+    }
+    // The fewest boxes that leave out the most.
+    let cut = (1..=MOST_BOXES).filter(can).map(|boxes| part / boxes);
+    cut.min_by_key(|&rows| loaded(rows)).unwrap_or(part)
+}
+
 /// Rows of clusters' tiles of a raster group: those under way at a time then make a square.
 pub(super) fn raster_group(entry: &Entry) -> u32 {
     let [block_m, block_n, _] = entry.block;
@@ -448,11 +503,23 @@ pub(super) fn raster_group(entry: &Entry) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Source, source};
+    use super::{Source, box_of, source};
     use crate::ops::gemm::EpilogueDesc;
     use crate::ops::gemm::problem::{Operand, Order, Precision, Problem};
     use crate::tensor::DType;
     use gemm::epilogue::Activation;
+
+    #[test]
+    fn boxes_outside_are_left_out() {
+        // A matrix that ends within the first tile has one box; whole tiles have one too.
+        assert_eq!([box_of(3, 128, 1), box_of(72, 128, 1), box_of(128, 128, 1)], [8, 72, 128]);
+        assert_eq!([box_of(512, 256, 1), box_of(512, 256, 2)], [256, 128]);
+        // 16 of 256 columns in the second tile; of two blocks' parts of 128 each.
+        assert_eq!([box_of(272, 256, 1), box_of(272, 256, 2), box_of(40, 256, 2)], [64, 32, 64]);
+        // Halves will do for 128 rows; no third of 128 is a box; 16 has two; of many tiles the last is cheap.
+        assert_eq!([box_of(384, 256, 1), box_of(200, 144, 1), box_of(20, 16, 1)], [128, 72, 8]);
+        assert_eq!([box_of(16 * 128 + 1, 128, 1), box_of(15 * 128 + 1, 128, 1)], [128, 32]);
+    }
 
     #[test]
     fn what_lies_as_c_does_comes_by_tma() {

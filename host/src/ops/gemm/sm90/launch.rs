@@ -14,7 +14,7 @@ use crate::stream::Stream;
 use crate::tensor::DType;
 
 use super::candidates::{
-    Source, View, blocks, by_tma, clusters, is_by_column, is_plain, raster_group, resident, source,
+    Source, View, blocks, box_rows, by_tma, clusters, is_by_column, is_plain, raster_group, resident, source,
 };
 use super::maps::{lines, operand_map, paired, result_maps};
 use super::{Groups, Scales};
@@ -66,9 +66,9 @@ pub(super) fn launch_parts(
     let view = View::new(problem, config.swap);
     // [m, k] and [n, k].
     let (first, second) = if config.swap { (b.transposed(), a) } else { (a, b.transposed()) };
-    let [across_m, across_n, _] = entry.cluster;
-    let map_a = operand_map(first, !entry.trans_a, entry.block[0] / across_n)?;
-    let map_b = operand_map(second, !entry.trans_b, entry.block[1] / across_m)?;
+    let [rows_a, rows_b] = box_rows(entry, &view);
+    let map_a = operand_map(first, !entry.trans_a, rows_a)?;
+    let map_b = operand_map(second, !entry.trans_b, rows_b)?;
     // The kernel writes C through `data` or through its map. The launch begins the write with `data`.
     let c_view = Matrix { data: c.data.view(), dtype: c.dtype, shape: c.shape };
     let [map_c, map_source] = result_maps(entry, problem, c_view, &epilogue, map_a)?;
@@ -81,6 +81,8 @@ pub(super) fn launch_parts(
         batch: problem.batch,
         raster_group: raster_group(entry),
         part_k,
+        box_m: rows_a,
+        box_n: rows_b,
     };
     let maps = [map_a, map_b, map_c, map_source];
     let launched = Launch { maps, shape, output, data, epilogue, transposed, groups: None, scales: None };

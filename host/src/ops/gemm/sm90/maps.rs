@@ -12,15 +12,15 @@ use crate::tensor::DType;
 
 use super::candidates::{Source, by_tma, source};
 
-/// Bytes of k that the kernels load at a time, and the side of the boxes of operands that are not contiguous
-/// along k.
+/// Bytes of k that the kernels load at a time, and the rows of a subtile of the result.
 pub(crate) const K_BYTES: u32 = 128;
 pub(crate) const BOX: u32 = 64;
 
 /// The map of an operand `[m, k]` (or `[n, k]`), contiguous along k, in boxes of so many rows, or along m.
 pub(crate) fn operand_map<'a>(matrix: Matrix<'a>, along_k: bool, rows: u32) -> Result<TensorMap<'a>> {
     let Shape { rows: m, columns: k, row, column, batch, matrix: stride, .. } = matrix.shape;
-    let box_dims = if along_k { [K_BYTES / matrix.dtype.size() as u32, rows] } else { [BOX, BOX] };
+    let span = K_BYTES / matrix.dtype.size() as u32;
+    let box_dims = [span, if along_k { rows } else { span }];
     let lines = if along_k { (k, m, row) } else { (m, k, column) };
     map(matrix.data, matrix.dtype, lines, (batch, stride), box_dims)
 }

@@ -18,7 +18,7 @@ use super::config::Kernel;
 use super::epilogue::Vector;
 use crate::memory::DeviceView;
 
-pub(super) use candidates::{ARCH, copy, element, in_units, name};
+pub(super) use candidates::{ARCH, copy, element, in_units, name, terms};
 pub(super) use cost::beside;
 pub(super) use launch::{Launch, launch, output};
 pub(super) use maps::{BOX, K_BYTES, map, operand_map, paired, result_maps};
