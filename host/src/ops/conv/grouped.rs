@@ -21,12 +21,12 @@ use super::operand::{Kernels, aligned};
 use super::weight::{MAX_PARTS, add_parts, parts_of};
 use super::{Activation, Algorithm, Fused};
 
-/// Bytes of shared memory of a block, at most: [`RESIDENT`] of them on every device of 164 KiB or more.
-const MAX_SHARED: u64 = 80 << 10;
+/// Bytes of shared memory that each block takes beside its own.
+const RESERVED: u32 = 1 << 10;
 /// Blocks along y and z of a grid, at most.
 const MAX_BLOCKS: u32 = 65535;
 /// Positions that are tried along an axis of a tile.
-const SIDES: [u32; 14] = [1, 2, 3, 4, 7, 8, 10, 14, 16, 28, 32, 64, 128, 256];
+const SIDES: [u32; 15] = [1, 2, 3, 4, 5, 7, 8, 10, 14, 19, 28, 32, 64, 128, 256];
 const _: () = assert!(SIDES[SIDES.len() - 1] <= MOST_SIDE);
 /// The cost of a tile beside its positions, in positions: barriers, and the wait for the first bytes.
 const OF_TILE: u64 = 48;
@@ -98,7 +98,10 @@ impl Plan {
         if !is_possible {
             return None;
         }
-        let (grouped, blocks) = cut(&shape, of, stream.device().properties().sm_count * RESIDENT)?;
+        let device = stream.device().properties();
+        let shared =
+            (device.shared_per_sm / RESIDENT).saturating_sub(RESERVED).min(device.shared_per_block_optin);
+        let (grouped, blocks) = cut(&shape, of, device.sm_count * RESIDENT, shared.into())?;
         Some(Self { kernels, grouped, blocks })
     }
 
@@ -163,8 +166,9 @@ impl Plan {
 }
 
 /// The slab with the fewest channels that there are not, the tile whose rounds of blocks meet the fewest
-/// positions, and blocks along y, of so many that run at once. Nothing where no tile fits: taps far apart.
-fn cut(problem: &Convolution, of: Of, at_once: u32) -> Option<(Grouped, u32)> {
+/// positions, and blocks along y, of so many that run at once with so many bytes of shared memory each.
+/// Nothing where no tile fits: taps far apart.
+fn cut(problem: &Convolution, of: Of, at_once: u32, shared: u64) -> Option<(Grouped, u32)> {
     let is_backward = of == Of::InputsGradient;
     let gather = Gather {
         problem: *problem,
@@ -195,7 +199,7 @@ fn cut(problem: &Convolution, of: Of, at_once: u32) -> Option<(Grouped, u32)> {
                 Of::FiltersGradient => grouped.weight_shared_bytes(),
                 Of::Results | Of::InputsGradient => grouped.shared_bytes(),
             };
-            if bytes > MAX_SHARED {
+            if bytes > shared {
                 break;
             }
             let time = grouped.tiles().div_ceil(blocks) * (grouped.met() + grouped.positions() + OF_TILE);

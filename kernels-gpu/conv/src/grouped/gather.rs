@@ -16,10 +16,10 @@ use primitives::mma::{Bf16, F16};
 use primitives::unroll;
 
 use super::{
-    ALL, BLOCK, ELEMENT, ENTRY, Grouped, MOST_TAPS, Place, RESIDENT, STAGES, Share, Slab, THREADS, multiply,
-    unit_of_lane,
+    ALL, BLOCK, ELEMENT, ENTRY, Grouped, MOST_TAPS, Place, RESIDENT, STAGES, Share, Slab, THREADS, UNIT,
+    multiply, unit_of_lane,
 };
-use crate::element::Multiplied;
+use crate::element::{Multiplied, copy_unit};
 use crate::problem::{Convolution, Odometer};
 
 /// Sums of a lane: of two positions, four channels each.
@@ -75,7 +75,6 @@ struct Held {
     filters: [[u32; 4]; MOST_TAPS as usize],
     /// Where the taps are.
     taps: [u32; MOST_TAPS as usize],
-    bias: [f32; 4],
     /// Shared address of the table.
     table: u32,
 }
@@ -97,7 +96,7 @@ impl<E: Multiplied> Operands<'_, E> {
     unsafe fn run(&self) {
         let slab = Slab::new(self.grouped);
         let base = shared::address_of(shared::dynamic_shared_mem::<u8>());
-        let stage_bytes = self.grouped.met() as u32 * slab.pitch;
+        let stage_bytes = self.grouped.stage_bytes() as u32;
         let table = base + STAGES * stage_bytes;
         let tiles = slab.tiles(self.grouped.gather.problem.images);
         let mut tile = thread::block_idx_y();
@@ -109,8 +108,14 @@ impl<E: Multiplied> Operands<'_, E> {
             if tile < tiles[2] {
                 slab.copy_met(self.read, base, slab.place(tile, tiles));
             }
+            // The filters come first, to where the second tile goes.
+            let filters = base + stage_bytes;
+            self.copy_filters(&slab, filters);
             async_copy::commit_group();
-            let held = self.held(slab, table);
+            async_copy::wait_all();
+            thread::sync_threads();
+            let held = self.held(slab, table, filters);
+            thread::sync_threads();
             while tile < tiles[2] {
                 let next = tile + thread::grid_dim_y();
                 if next < tiles[2] {
@@ -127,12 +132,30 @@ impl<E: Multiplied> Operands<'_, E> {
         }
     }
 
+    /// Starts the copies of the slab's filters to this shared address.
+    ///
     /// # Safety
-    /// As the kernels.
+    /// As the kernels; the block calls it together, and nobody uses the memory.
     #[inline(always)]
-    unsafe fn held(&self, slab: Slab, table: u32) -> Held {
+    unsafe fn copy_filters(&self, slab: &Slab, to: u32) {
+        let length = self.grouped.gather.problem.filter_elements();
+        let filters =
+            if slab.channels - slab.first < slab.slab { slab.channels - slab.first } else { slab.slab };
+        let (first, count) = (u64::from(slab.first) * u64::from(length), filters * length);
+        let mut index = thread::thread_idx_x() * UNIT;
+        while index < count {
+            // SAFETY: filters of the slab are a multiple of 8, so whole units; the thread's own place.
+            unsafe { copy_unit(to + index * ELEMENT, self.filter, Some(first + u64::from(index))) }
+            index += THREADS * UNIT;
+        }
+    }
+
+    /// # Safety
+    /// As the kernels; the slab's filters are at the shared address `filters`.
+    #[inline(always)]
+    unsafe fn held(&self, slab: Slab, table: u32, filters: u32) -> Held {
         let (share, lane) = (Share::new(slab.slab), warp::lane_id());
-        let mut filters = [[0; 4]; MOST_TAPS as usize];
+        let mut fragments = [[0; 4]; MOST_TAPS as usize];
         let block = slab.first + share.block * BLOCK;
         let mut at = Odometer::new(0, slab.height.taps, slab.width.taps);
         let mut left = misc::opaque(MOST_TAPS);
@@ -145,55 +168,51 @@ impl<E: Multiplied> Operands<'_, E> {
                     // two lanes in both products.
                     let k = block + lane % 4 * 2 + I as u32 % 2 * 8;
                     let column = block + lane / 8 * 4 + I as u32 / 2 * 2 + lane / 4 % 2;
-                    // SAFETY: the caller's contract.
-                    own[I] = unsafe { self.pair(&slab, [at.middle, at.low], k, column) };
+                    own[I] = self.pair(&slab, [at.middle, at.low], k, column, |element| {
+                        // SAFETY: an element of the slab's filters.
+                        unsafe { vector::load_shared_b16(filters + element * ELEMENT) }
+                    });
                 });
             }
-            let [_, b, c, d, e, f, g, h, i] = filters;
-            filters = [b, c, d, e, f, g, h, i, own];
+            let [_, b, c, d, e, f, g, h, i] = fragments;
+            fragments = [b, c, d, e, f, g, h, i, own];
             at.add([0, 0, 1]);
             left -= 1;
         }
-        let mut held = Held { slab, share, filters, taps: slab.all_taps(), bias: [0.0; 4], table };
-        let channel = held.channel();
-        if self.grouped.gather.has_bias != 0 && channel < slab.channels {
-            // SAFETY: channels of the bias, whose number is a multiple of 8, aligned.
-            let bias: [E::Stored; 4] = unsafe { vector::load_array(self.bias.add(channel as usize)) };
-            held.bias = E::Stored::widen(bias);
-        }
-        held
+        Held { slab, share, filters: fragments, taps: slab.all_taps(), table }
     }
 
     /// The filter of a channel of the result, at a tap, for two channels of what is read, `k` and the next
-    /// one: the bits of two numbers, zeros for other groups.
-    ///
-    /// # Safety
-    /// As the kernels; `k` is even, and there is such a tap.
+    /// one: the bits of two numbers, zeros for other groups. `load` has elements of the slab's filters.
     #[inline(always)]
-    unsafe fn pair(&self, slab: &Slab, [down, across]: [u32; 2], k: u32, column: u32) -> u32 {
-        let Convolution { channels, width, .. } = self.grouped.gather.problem;
+    fn pair(
+        &self,
+        slab: &Slab,
+        [down, across]: [u32; 2],
+        k: u32,
+        column: u32,
+        load: impl Fn(u32) -> u16,
+    ) -> u32 {
+        let problem = &self.grouped.gather.problem;
+        let Convolution { channels, width, .. } = *problem;
         let shift = channels.trailing_zeros();
-        let is_there = (k >> shift == column >> shift) & (k < slab.channels);
-        let (height_walk, width_walk) = (&slab.height, &slab.width);
-        let tap = (height_walk.filter_first + down * height_walk.filter_step) * width.filter
-            + width_walk.filter_first
-            + across * width_walk.filter_step;
-        let length = u64::from(self.grouped.gather.problem.filter_elements());
-        let place = |filter: u32, channel: u32| {
-            let within = tap * channels + (channel & (channels - 1));
-            self.filter.wrapping_add((u64::from(filter) * length + u64::from(within)) as usize)
-        };
-        // SAFETY: channels of filters of one group; pairs of channels are aligned.
-        unsafe {
-            if self.grouped.gather.is_forward() {
-                vector::load_if(place(column, k).cast::<u32>(), is_there)
-            } else if is_there {
-                let [low, high] = [place(k, column), place(k + 1, column)];
-                u32::from(*low.cast::<u16>()) | u32::from(*high.cast::<u16>()) << u16::BITS
-            } else {
-                0
-            }
+        if k >> shift != column >> shift || k >= slab.channels {
+            return 0;
         }
+        let (down_walk, across_walk) = (&slab.height, &slab.width);
+        let tap = (down_walk.filter_first + down * down_walk.filter_step) * width.filter
+            + across_walk.filter_first
+            + across * across_walk.filter_step;
+        let element = |filter: u32, channel: u32| {
+            let within = tap * channels + (channel & (channels - 1));
+            load((filter - slab.first) * problem.filter_elements() + within)
+        };
+        let [low, high] = if self.grouped.gather.is_forward() {
+            [element(column, k), element(column, k + 1)]
+        } else {
+            [element(k, column), element(k + 1, column)]
+        };
+        u32::from(low) | u32::from(high) << u16::BITS
     }
 
     /// The warp's part of the tile whose windows are in the stage at the shared address `stage`.
@@ -212,11 +231,9 @@ impl<E: Multiplied> Operands<'_, E> {
                 let met: u32 = vector::load_shared(table + (first + lane % BLOCK) * ENTRY);
                 let row = stage + met + share.block * BLOCK * ELEMENT + unit_of_lane();
                 let mut sums = [[0.0; 4]; 2];
-                unroll!(TAP in 0..16, { if TAP < MOST_TAPS as usize {
-                    if (TAP as u32) < slab.taps() {
-                        let a = matrix::ldmatrix_x4(row + held.taps[TAP]);
-                        multiply::<E>(a, held.filters[TAP], &mut sums);
-                    }
+                unroll!(TAP in 0..16, { if TAP < MOST_TAPS as usize && (TAP as u32) < slab.taps() {
+                    let a = matrix::ldmatrix_x4(row + held.taps[TAP]);
+                    multiply::<E>(a, held.filters[TAP], &mut sums);
                 } });
                 let [[a, b, e, f], [c, d, g, h]] = sums;
                 self.finish(held, stage, place, first + lane / 4, [a, b, c, d, e, f, g, h]);
@@ -243,7 +260,12 @@ impl<E: Multiplied> Operands<'_, E> {
             // SAFETY: the caller's word.
             sums = unsafe { self.again(held, stage, first, sums) };
         }
-        unroll!(I in 0..8, { sums[I] += held.bias[I % 4]; });
+        if self.grouped.gather.has_bias != 0 {
+            // SAFETY: channels of the bias, whose number is a multiple of 8, aligned.
+            let bias: [E::Stored; 4] = unsafe { vector::load_array(self.bias.add(channel as usize)) };
+            let bias = E::Stored::widen(bias);
+            unroll!(I in 0..8, { sums[I] += bias[I % 4]; });
+        }
         let activation = Activation::from_code(self.grouped.gather.activation);
         if activation != Activation::None {
             let mut left = misc::opaque(SUMS as u32);
@@ -315,20 +337,25 @@ impl<E: Multiplied> Operands<'_, E> {
     #[inline(always)]
     unsafe fn alone(&self, held: &Held, stage: u32, position: u32, column: u32) -> f32 {
         let slab = &held.slab;
-        let channels = self.grouped.gather.problem.channels;
+        // Nothing of this is to be computed before the loop over tiles, and kept.
+        let channels = misc::opaque(self.grouped.gather.problem.channels);
         let group = column & !(channels - 1);
         let mut sum = 0.0;
         let numbers = |pair: u32| E::Stored::widen(of_word::<E::Stored>(pair));
-        // SAFETY: an entry of the table, pairs of a position of the stage, and of filters.
+        let length = misc::opaque(self.grouped.gather.problem.filter_elements());
+        let filters = self.filter.wrapping_add((u64::from(slab.first) * u64::from(length)) as usize);
+        // SAFETY: an element of the slab's filters.
+        let filter = |element: u32| unsafe { *filters.wrapping_add(element as usize).cast::<u16>() };
+        // SAFETY: an entry of the table, pairs of a position of the stage.
         unsafe {
             let met: u32 = vector::load_shared(held.table + position * ENTRY);
-            let (mut down, mut across) = (0, 0);
+            let (mut down, mut across) = (misc::opaque(0), misc::opaque(0));
             while down < slab.height.taps {
                 let mut k = group;
                 while k < group + channels {
                     let at = stage + met + slab.tap(down, across) + (k - slab.first) * ELEMENT;
                     let x = numbers(vector::load_shared(at));
-                    let w = numbers(self.pair(slab, [down, across], k, column));
+                    let w = numbers(self.pair(slab, [down, across], k, column, filter));
                     sum = fma(x[1], w[1], fma(x[0], w[0], sum));
                     k += 2;
                 }

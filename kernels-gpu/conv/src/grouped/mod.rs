@@ -110,9 +110,20 @@ impl Grouped {
         self.slab * ELEMENT + UNIT * ELEMENT
     }
 
+    /// Elements of a slab's filters, one behind the other.
+    pub const fn slab_filters(&self) -> u32 {
+        self.slab * self.gather.problem.filter_elements()
+    }
+
+    /// Bytes of a stage for results: what a tile meets. The second one has the slab's filters first.
+    pub const fn stage_bytes(&self) -> u64 {
+        let (met, filters) = (self.met() * self.pitch() as u64, (self.slab_filters() * ELEMENT) as u64);
+        if met > filters { met } else { filters }
+    }
+
     /// Bytes of dynamic shared memory for results: both stages and the table.
     pub const fn shared_bytes(&self) -> u64 {
-        STAGES as u64 * self.met() * self.pitch() as u64 + self.positions() * ENTRY as u64
+        STAGES as u64 * self.stage_bytes() + self.positions() * ENTRY as u64
     }
 }
 

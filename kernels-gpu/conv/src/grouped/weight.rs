@@ -28,11 +28,6 @@ use crate::problem::Convolution;
 const F32: u32 = size_of::<f32>() as u32;
 
 impl Grouped {
-    /// Sums of a block: of the filters of its slab.
-    const fn slab_sums(&self) -> u32 {
-        self.slab * self.gather.problem.filter_elements()
-    }
-
     /// Bytes of a stage: what a tile meets, and its positions of the gradient.
     const fn weight_stage(&self) -> u64 {
         (self.met() + self.positions()) * self.pitch() as u64
@@ -41,7 +36,7 @@ impl Grouped {
     /// Bytes of dynamic shared memory: both stages, where the sums are afterwards, a position of zeros, and
     /// the table.
     pub const fn weight_shared_bytes(&self) -> u64 {
-        let (stages, sums) = (STAGES as u64 * self.weight_stage(), self.slab_sums() as u64 * F32 as u64);
+        let (stages, sums) = (STAGES as u64 * self.weight_stage(), self.slab_filters() as u64 * F32 as u64);
         let most = if stages > sums { stages } else { sums };
         most + self.pitch() as u64 + self.positions() * ENTRY as u64
     }
@@ -191,11 +186,9 @@ impl<E: Multiplied> Operands<'_, E> {
                 let mask = u32::from(is_there).wrapping_neg();
                 let gradient = stage + held.gradient + first * slab.pitch + of_gradient;
                 let a = matrix::ldmatrix_x4_trans(gradient);
-                unroll!(TAP in 0..16, { if TAP < MOST_TAPS as usize {
-                    if (TAP as u32) < slab.taps() {
-                        let b = matrix::ldmatrix_x4_trans(from + (held.taps[TAP] & mask));
-                        multiply::<E>(a, b, &mut sums[TAP]);
-                    }
+                unroll!(TAP in 0..16, { if TAP < MOST_TAPS as usize && (TAP as u32) < slab.taps() {
+                    let b = matrix::ldmatrix_x4_trans(from + (held.taps[TAP] & mask));
+                    multiply::<E>(a, b, &mut sums[TAP]);
                 } });
                 first += share.splits * BLOCK;
             }
@@ -218,7 +211,7 @@ impl<E: Multiplied> Operands<'_, E> {
             while turn < share.splits {
                 thread::sync_threads();
                 if share.split == turn {
-                    unroll!(TAP in 0..16, { if TAP < MOST_TAPS as usize { if (TAP as u32) < taps {
+                    unroll!(TAP in 0..16, { if TAP < MOST_TAPS as usize && (TAP as u32) < taps {
                         unroll!(I in 0..4, {
                             let (filter, channel) = (lane / 4 + I as u32 % 2 * 8, lane % 4 * 2 + I as u32 / 2 * 8);
                             if filter >> shift == channel >> shift {
@@ -231,7 +224,7 @@ impl<E: Multiplied> Operands<'_, E> {
                                 vector::store_shared_v2(at, [before[0] + own[0], before[1] + own[1]]);
                             }
                         });
-                    } } });
+                    } });
                 }
                 turn += 1;
             }
@@ -240,7 +233,7 @@ impl<E: Multiplied> Operands<'_, E> {
             let all = u64::from(slab.channels) * length;
             let first = u64::from(slab.first) * length;
             let to = self.sums.add((u64::from(thread::block_idx_y()) * all + first) as usize);
-            let count = self.grouped.slab_sums();
+            let count = self.grouped.slab_filters();
             let left = all - first;
             let mut index = thread::thread_idx_x();
             while index < count && u64::from(index) < left {
