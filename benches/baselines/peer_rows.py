@@ -28,6 +28,10 @@ def functions(request):
         sum = F.dropout(x, request["probability"]) + r
         return sum, F.layer_norm(sum, columns, w, b, eps)
 
+    def dropout_to_e4m3(x, w, b, r):
+        sum = F.dropout(x, request["probability"]) + r
+        return sum, *to_e4m3(F.rms_norm(sum, columns, w, eps) + b, scale)
+
     return {
         "softmax": lambda x, w, b, r: F.softmax(x, -1),
         "log_softmax": lambda x, w, b, r: F.log_softmax(x, -1),
@@ -36,6 +40,7 @@ def functions(request):
         "layer_norm_gelu": lambda x, w, b, r: F.gelu(F.layer_norm(x, columns, w, b, eps), approximate="tanh"),
         "residual_layer_norm": lambda x, w, b, r: (x + r, F.layer_norm(x + r, columns, w, b, eps)),
         "dropout_residual_layer_norm": after_dropout,
+        "dropout_residual_rms_norm_to_e4m3": dropout_to_e4m3,
         "residual_rms_norm_to_e4m3": lambda x, w, b, r: (x + r, *to_e4m3(F.rms_norm(x + r, columns, w, eps) + b, scale)),
     }
 
@@ -139,7 +144,7 @@ OPS = {
     **{name: channels(name, False) for name in ["group_norm", "batch_norm"]},
     **{name + "_backward": channels(name, True) for name in ["group_norm", "batch_norm"]},
     **{name: forward(name) for name in ["softmax", "log_softmax", "rms_norm", "layer_norm", "layer_norm_gelu", "residual_layer_norm", "residual_rms_norm_to_e4m3",
-                                        "dropout_residual_layer_norm"]},
+                                        "dropout_residual_layer_norm", "dropout_residual_rms_norm_to_e4m3"]},
     **{name + "_backward": backward(name) for name in ["softmax", "log_softmax", "rms_norm", "layer_norm", "residual_layer_norm"]},
     "layer_norm_backward_input": backward("layer_norm", of_shared=False),
     "cross_entropy": cross_entropy(True),

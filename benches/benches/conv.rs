@@ -1,8 +1,8 @@
-//! Convolutions of ResNet-50 at 64 images, its pooling, convolutions with a filter for each channel, and
-//! their gradients, in bf16, beside cuDNN's by way of torch.
+//! Convolutions of ResNet-50 at 64 images, its pooling, convolutions with a filter for each channel and of
+//! groups of few channels, and their gradients, in bf16, beside cuDNN's by way of torch.
 //!
 //! Floating-point operations are those of the definition, without padding and without the steps that a
-//! stride skips: the same number for all three passes. Of a filter a channel, bytes: each tensor once.
+//! stride skips: the same number for all three passes. Of groups, bytes: each tensor once.
 
 use std::process::ExitCode;
 
@@ -80,6 +80,24 @@ const fn depthwise([channels, side, taps, stride]: [usize; 4]) -> Layer {
     Layer { groups: channels, ..layer([channels, channels, side, taps, stride]) }
 }
 
+/// Groups of few channels: ResNeXt's at three depths and with strides, and, with groups that fill no slab and
+/// odd sides, RegNet's and others.
+const GROUPED: [Layer; 9] = [
+    grouped([32, 128, 56, 1]),
+    grouped([32, 256, 28, 1]),
+    grouped([32, 512, 14, 1]),
+    grouped([32, 256, 56, 2]),
+    grouped([32, 512, 28, 2]),
+    grouped([32, 64, 56, 1]),
+    grouped([7, 56, 28, 1]),
+    grouped([10, 160, 14, 1]),
+    grouped([24, 96, 45, 1]),
+];
+
+const fn grouped([groups, channels, side, stride]: [usize; 4]) -> Layer {
+    Layer { groups, ..layer([channels, channels, side, 3, stride]) }
+}
+
 fn main() -> ExitCode {
     Session::run("conv", |session| {
         let small = session.small();
@@ -88,6 +106,8 @@ fn main() -> ExitCode {
         layers.into_iter().try_for_each(|layer| bench(session, layer, if small { 1 } else { IMAGES }))?;
         let each = if small { vec![depthwise([24, 10, 3, 1])] } else { DEPTHWISE.to_vec() };
         each.into_iter().try_for_each(|layer| bench(session, layer, if small { 1 } else { IMAGES }))?;
+        let few = if small { vec![grouped([6, 24, 10, 1])] } else { GROUPED.to_vec() };
+        few.into_iter().try_for_each(|layer| bench(session, layer, if small { 1 } else { IMAGES }))?;
         if small { pools(session, [1, 12, 12, 16]) } else { pools(session, [IMAGES, 112, 112, 64]) }
     })
 }
@@ -138,8 +158,10 @@ struct Set {
 fn bench(session: &mut Session, layer: Layer, images: usize) -> Outcome {
     let names = if layer.groups == 1 {
         ["conv2d", "conv2d_input_gradient", "conv2d_filter_gradient"]
-    } else {
+    } else if layer.groups == layer.channels {
         ["depthwise", "depthwise_input_gradient", "depthwise_filter_gradient"]
+    } else {
+        ["grouped", "grouped_input_gradient", "grouped_filter_gradient"]
     };
     if !session.wants_any(&names) {
         return Ok(());

@@ -81,7 +81,7 @@ fn peers(op: &str, dtype: DType, [rows, columns]: [usize; 2]) -> Vec<Value> {
     ["eager", "compiled"].map(request).into()
 }
 
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
     "softmax",
     "log_softmax",
     "rms_norm",
@@ -90,6 +90,7 @@ const NAMES: [&str; 14] = [
     "residual_layer_norm",
     "residual_rms_norm_to_e4m3",
     "dropout_residual_layer_norm",
+    "dropout_residual_rms_norm_to_e4m3",
     "softmax_backward",
     "log_softmax_backward",
     "rms_norm_backward",
@@ -143,6 +144,11 @@ fn bench_shape(session: &mut Session, dtype: DType, shape: [usize; 2]) -> Outcom
     let (name, generator) = ("dropout_residual_layer_norm", Generator::new(&stream, 6)?);
     session.measure_beside(name, &text, moved(4), &peers(name, dtype, shape), |_| {
         layer.dropout(PROBABILITY, &generator, 0).add_and_run(&stream, &x, &residual, true).map(drop)
+    })?;
+    let name = "dropout_residual_rms_norm_to_e4m3";
+    session.measure_beside(name, &text, bytes, &peers(name, dtype, shape), |_| {
+        let fused = rms.dropout(PROBABILITY, &generator, 0).to_e4m3().scale_result(&scale).amax(&mut amax);
+        fused.add_and_run(&stream, &x, &residual, false).map(drop)
     })?;
 
     let dy = random(&stream, &shape, dtype, 5)?;

@@ -148,6 +148,14 @@ impl Options {
     pub fn wants(&self, name: &str) -> bool {
         self.only.as_ref().is_none_or(|only| only.split(',').any(|part| name.contains(part)))
     }
+
+    /// Whether rows of this name may be selected, by some of their shapes.
+    pub fn wants_some(&self, name: &str) -> bool {
+        let of_name = |part: &str| {
+            name.contains(part) || part.split_once('/').is_some_and(|(of, _)| name.ends_with(of))
+        };
+        self.only.as_ref().is_none_or(|only| only.split(',').any(of_name))
+    }
 }
 
 fn value(option: &'static str, value: Option<OsString>) -> Result<OsString, OptionsError> {
@@ -256,6 +264,12 @@ mod tests {
         assert!(wants("", "gemm"));
         assert!(wants("--only gemm_f16/1x,copy", "gemm_f16/1x8") && wants("--only gemm_f16/1x,copy", "copy"));
         assert!(!wants("--only gemm_f16/1x,copy", "gemm_f16/2x8"));
+        let wants_some = |line: &str, name: &str| parse(line).unwrap().wants_some(name);
+        assert!(
+            wants_some("--only gemm_f16/1x,copy", "gemm_f16") && !wants_some("--only f16/1x", "gemm_f32")
+        );
+        assert!(wants_some("--only f16/1x", "gemm_f16") && !wants_some("--only f16/1x", "gemm_f16_small"));
+        assert!(wants_some("--only f16", "gemm_f16_small") && wants_some("", "gemm"));
     }
 
     #[test]

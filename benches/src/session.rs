@@ -127,8 +127,8 @@ impl Session {
 
     /// Whether any of these rows is wanted. For inputs that the rows share.
     pub fn wants_any(&self, names: &[&str]) -> bool {
-        // Asks about all rows, so that all names are known.
-        names.iter().filter(|name| self.wants(name)).count() > 0
+        names.iter().for_each(|name| self.seen.borrow_mut().note(name));
+        names.iter().any(|name| self.options.wants_some(name))
     }
 
     /// The number of operand sets of `bytes` bytes each that a row must rotate through, so that none stays in

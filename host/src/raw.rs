@@ -293,6 +293,23 @@ pub(crate) unsafe fn launch_kernel_ex(
     check(LAUNCH.name, unsafe { launch(config, function, parameters, std::ptr::null_mut()) })
 }
 
+/// Clusters of such a launch that the device has room for at once. The function came with CUDA 11.8.
+///
+/// # Safety
+/// As for `cuOccupancyMaxActiveClusters`: handles alive, pointers valid for what it reads.
+pub(crate) unsafe fn occupancy_clusters(
+    clusters: &mut c_int,
+    function: CUfunction,
+    config: &LaunchConfigEx,
+) -> RawResult {
+    type Occupancy = unsafe extern "C" fn(*mut c_int, CUfunction, *const LaunchConfigEx) -> c_int;
+    static OCCUPANCY: Late = Late::new("cuOccupancyMaxActiveClusters");
+    // SAFETY: the driver's function of that name has this type.
+    let occupancy = unsafe { std::mem::transmute::<*const c_void, Occupancy>(OCCUPANCY.address()?) };
+    // SAFETY: the caller keeps the driver function's contract.
+    check(OCCUPANCY.name, unsafe { occupancy(clusters, function, config) })
+}
+
 /// Writes a tensor map. The function came with CUDA 12.0.
 ///
 /// # Safety

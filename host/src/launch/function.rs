@@ -300,6 +300,26 @@ impl FunctionInner {
         Ok(u64::try_from(blocks).unwrap_or(0) * u64::from(device.properties().sm_count))
     }
 
+    /// Clusters of this kernel that fit on the device at once. Multiprocessors come in groups, and a cluster
+    /// takes those of one: fewer fit than multiprocessors over the blocks of a cluster.
+    pub(super) fn resident_clusters(&self, stream: &Stream, config: &LaunchConfig) -> Result<u32> {
+        let device = stream.device();
+        self.make_ready(device, config)?;
+        let attributes = [LaunchAttribute::cluster(config.cluster)];
+        let raw_config = LaunchConfigEx {
+            grid: config.grid,
+            block: config.block,
+            shared_bytes: config.shared_bytes,
+            stream: stream.handle(),
+            attributes: attributes.as_ptr(),
+            attribute_count: attributes.len() as c_uint,
+        };
+        let mut clusters: c_int = 0;
+        // SAFETY: a place to write to, a loaded function, and a configuration that lives until the call ends.
+        device.call(|| unsafe { raw::occupancy_clusters(&mut clusters, self.handle, &raw_config) })?;
+        Ok(u32::try_from(clusters).unwrap_or(0))
+    }
+
     /// Lets launches of this kernel take all the dynamic shared memory that a block can have, the first time
     /// one needs more than is there without opt-in. Always the same value: threads that ask at the same time
     /// must not lower each other's limit.

@@ -263,6 +263,15 @@ pub unsafe fn launch<K: Kernel>(
     unsafe { function.launch::<K::Params>(stream, config, args, Location::caller()) }
 }
 
+/// Clusters of the kernel `K` that fit on the stream's device at once, in such a launch.
+///
+/// # Errors
+/// As [`launch`].
+pub(crate) fn resident_clusters<K: Kernel>(stream: &Stream, config: LaunchConfig) -> Result<u32> {
+    let device = stream.device();
+    device.functions().get(device, Wanted::of::<K>())?.resident_clusters(stream, &config)
+}
+
 impl Module {
     /// As [`Module::from_source`]. From now on [`launch`](crate::launch()) finds the family's kernels in this
     /// module, by their types. A program calls this once for each package of kernels that it brings along;

@@ -27,6 +27,7 @@ pub use crate::config::LaunchConfig;
 pub(crate) use args::Table;
 pub use args::{Arg, Parameters};
 pub use function::{Function, FunctionAttributes};
+pub(crate) use kernel::resident_clusters;
 pub use kernel::{KernelHandle, launch};
 pub use prepared::PreparedLaunch;
 pub use tuples::{LaunchArgs, NoArgument};

@@ -2,6 +2,7 @@
 //! that are taken over, a thousand steps, wrong calls. On whichever driver is there.
 
 use crate::ops_optim::{Outcome, TYPES, limit, numbers, stream};
+use half::bf16;
 use ironwarp::graph::Graph;
 use ironwarp::ops::convert::convert;
 use ironwarp::ops::elementwise::copy_into;
@@ -128,6 +129,41 @@ fn every_type_and_state() -> Outcome {
     for (master, stochastic) in [(false, false), (false, true), (true, true)] {
         let state = StateConfig { master, stochastic, seed: 5, ..StateConfig::default() };
         steps(AdafactorConfig { state, ..config() }, &TYPES, Family::Normal, &shapes)?;
+    }
+    Ok(())
+}
+
+/// Random numbers are those of the place in the tensor, whether neighbours share their blocks (columns that
+/// are a multiple of eight) or not.
+#[test]
+fn rounding_is_by_the_place() -> Outcome {
+    use primitives::philox::{HALVES, halves, keys, round_to_bf16, words_of};
+    let (stream, seed) = (stream()?, 5);
+    let shapes: [&[usize]; 5] = [&[40, 72], &[2, 3, 280], &[40, 70], &[4104], &[4099]];
+    let step = |state: StateConfig| -> Outcome<(Adafactor, Vec<Tensor>)> {
+        let made = |seed| -> Outcome<Vec<Tensor>> {
+            let each = shapes.iter().zip(seed..);
+            each.map(|(shape, seed)| tensor(&stream, shape, DType::BF16, Family::Normal, seed)).collect()
+        };
+        let (mut params, grads) = (made(1)?, made(100)?);
+        let state = AdafactorConfig { state: StateConfig { seed, ..state }, ..config() };
+        let mut optimizer = Adafactor::new(&stream, &views(&mut params)?, state)?;
+        optimizer.step(&stream, &mut views(&mut params)?, &grads.iter().collect::<Vec<_>>(), None)?;
+        Ok((optimizer, params))
+    };
+    let (_, rounded) = step(StateConfig { stochastic: true, ..StateConfig::default() })?;
+    let (exact, _) = step(StateConfig { master: true, ..StateConfig::default() })?;
+    for (number, got) in rounded.iter().enumerate() {
+        let weights = exact.master(number)?.ok_or("master weights")?.to_vec::<f32>(&stream)?;
+        let want: Vec<bf16> = (0..)
+            .zip(&weights)
+            .map(|(at, &weight)| {
+                // The block's number, weights (2), the tensor; and the step.
+                let counter = (at / HALVES) as u64 | 2 << 40 | (number as u64) << 42;
+                round_to_bf16(weight, halves(words_of(&keys(seed), counter, 1))[at % HALVES])
+            })
+            .collect();
+        compare::bitwise_equal(&format!("{:?}", shapes[number]), &got.to_vec::<bf16>(&stream)?, &want)?;
     }
     Ok(())
 }

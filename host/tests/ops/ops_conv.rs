@@ -126,6 +126,23 @@ const DEPTHWISE: &[Conv] = &[
     conv([1, 8, 1, 1], [5, 2, 1 << 29, 0, 1], [6, 3, (1 << 30) - 1, 1, 1]),
 ];
 
+/// Groups of few channels, as many filters: each number of channels, slabs of 16, 32 and 64 that channels
+/// fill or not, strides, dilations, both or one axis, tiles that end within the image, classes without taps,
+/// padding beyond the filter, and filters with too many taps for those kernels.
+const GROUPED: &[Conv] = &[
+    conv([2, 32, 4, 4], [9, 3, 1, 1, 1], [15, 3, 1, 1, 1]),
+    conv([1, 3, 8, 8], [14, 3, 2, 1, 1], [13, 3, 2, 1, 1]),
+    conv([3, 12, 2, 2], [7, 3, 1, 1, 1], [6, 2, 1, 0, 1]),
+    conv([1, 5, 16, 16], [8, 3, 1, 2, 2], [11, 3, 3, 1, 1]),
+    conv([2, 4, 4, 4], [1, 1, 1, 0, 1], [300, 5, 1, 2, 1]),
+    conv([1, 2, 8, 8], [9, 1, 2, 0, 1], [8, 1, 3, 0, 1]),
+    conv([1, 24, 2, 2], [4, 2, 1, 3, 1], [5, 4, 2, 4, 3]),
+    conv([5, 1, 16, 16], [33, 3, 1, 1, 1], [19, 3, 1, 1, 1]),
+    conv([1, 6, 4, 4], [8, 5, 1, 2, 1], [9, 3, 1, 1, 1]),
+    // Positions that make the tile's last product whole meet no zeros of a padding.
+    conv([1, 4, 4, 4], [7, 3, 1, 0, 1], [9, 3, 1, 0, 1]),
+];
+
 fn op(case: &Conv) -> Conv2d {
     let both = |of: fn(&Axis) -> usize| [of(&case.height), of(&case.width)];
     Conv2d {
@@ -303,6 +320,16 @@ fn a_filter_for_each_channel_agrees() -> Outcome {
 }
 
 #[test]
+fn groups_of_few_channels_agree() -> Outcome {
+    let stream = stream()?;
+    for (i, case) in GROUPED.iter().enumerate() {
+        check::<bf16>(&stream, case, Family::Normal, i as u64)?;
+        check::<f16>(&stream, case, Family::SmallIntegers, i as u64)?;
+    }
+    Ok(())
+}
+
+#[test]
 fn only_kernels_of_a_filter_for_each_channel_use_all_bits_of_f32() -> Outcome {
     let stream = stream()?;
     for (case, has_all_bits) in [(DEPTHWISE[0], true), (MOST_TAPS, true), (TOO_MANY_TAPS, false)] {
@@ -367,7 +394,7 @@ fn filters_gradients_end_within_a_tile() -> Outcome {
 #[test]
 fn hostile_numbers_agree() -> Outcome {
     let stream = stream()?;
-    for case in [CASES[1], CASES[10], DEPTHWISE[0]] {
+    for case in [CASES[1], CASES[10], DEPTHWISE[0], GROUPED[0]] {
         for family in [Family::SmallIntegers, Family::Cancelling, Family::Subnormal] {
             check::<bf16>(&stream, &case, family, 7)?;
         }
@@ -380,7 +407,7 @@ fn hostile_numbers_agree() -> Outcome {
 fn bias_and_activation_come_last() -> Outcome {
     let stream = stream()?;
     // By the gather, with a rest of columns, as a product of matrices, and by the copy engine's windows.
-    for case in [CASES[1], CASES[16], CASES[4], BY_WINDOWS[1], DEPTHWISE[2], DEPTHWISE[6]] {
+    for case in [CASES[1], CASES[16], CASES[4], BY_WINDOWS[1], DEPTHWISE[2], DEPTHWISE[6], GROUPED[1]] {
         let sides = case.sides();
         let [x, filters, _] = operands::<bf16>(&case, Family::Normal, 3);
         let bias = input::<bf16>(Family::Normal, 9, sides[1][0]);
@@ -404,7 +431,10 @@ fn bias_and_activation_come_last() -> Outcome {
 #[test]
 fn special_numbers_stay_in_their_windows() -> Outcome {
     let stream = stream()?;
-    for case in [CASES[0], CASES[1], CASES[10], CASES[16], BY_WINDOWS[2], DEPTHWISE[0], DEPTHWISE[2]] {
+    let others = [BY_WINDOWS[2], DEPTHWISE[0], DEPTHWISE[2]];
+    let grouped = [0, 1, 2, 3, 9].map(|i| GROUPED[i]);
+    let cases = [CASES[0], CASES[1], CASES[10], CASES[16]].into_iter().chain(others).chain(grouped);
+    for case in cases {
         let sides = case.sides();
         let [mut x, filters, mut gradient] = operands::<bf16>(&case, Family::Uniform, 5);
         let places = [0, x.len() / 2 + 1, x.len() - 1];
@@ -471,7 +501,7 @@ fn nothing_gives_nothing_and_no_channels_the_bias() -> Outcome {
 fn the_same_bits_in_every_run_and_from_every_layout() -> Outcome {
     let stream = stream()?;
     let runs = if stream.device().is_software() { 3 } else { 100 };
-    [CASES[1], DEPTHWISE[0]].iter().try_for_each(|case| same_bits(&stream, case, runs))
+    [CASES[1], DEPTHWISE[0], GROUPED[0]].iter().try_for_each(|case| same_bits(&stream, case, runs))
 }
 
 fn same_bits(stream: &Stream, case: &Conv, runs: u32) -> Outcome {

@@ -2,13 +2,15 @@
 
 use crate::lying::{EPS, Lying, exact};
 use half::{bf16, f16};
+use ironwarp::bytemuck;
 use ironwarp::graph::Graph;
 use ironwarp::ops::convert::convert;
 use ironwarp::ops::dropout::{Generator, dropout};
 use ironwarp::ops::gemm::Activation;
 use ironwarp::ops::row::{Norm, NormBackward, NormKind};
 use ironwarp::tensor::Element;
-use ironwarp::{DType, Device, Error, Stream, Tensor, TensorError};
+use ironwarp::{DType, Device, DeviceBuffer, Error, Stream, Tensor, TensorError};
+use num::E4M3;
 use reference::random::dropout as oracle;
 use reference::row::{Row, find, norm_backward};
 use std::error::Error as StdError;
@@ -140,6 +142,75 @@ fn results_are_those_of_dropout_and_norm() -> Outcome {
             }
         }
     }
+    Ok(())
+}
+
+/// In e4m3 the sum and the moments are the same, and the rest is as of that sum.
+fn to_e4m3_agrees<T: Element + testkit::Element + bytemuck::Zeroable>() -> Outcome {
+    let stream = stream()?;
+    let generator = generator(&stream)?;
+    let scale = DeviceBuffer::from_slice(&stream, &[100.0f32])?;
+    for (seed, sides @ [rows, columns]) in
+        [[0, 8], [3, 1], [300, 31], [7, 33], [6, 1000], [3, 4096], [2, 9001], [1, 50_257]]
+            .into_iter()
+            .enumerate()
+    {
+        let random = |number: u64, len| input::<T>(Family::Normal, seed as u64 + 50 * number, len);
+        let weight = Tensor::from_slice(&stream, &[columns], &random(1, columns))?;
+        let (x, residual) = (random(2, rows * columns), random(3, rows * columns));
+        for (number, &lying) in Lying::of(columns).iter().enumerate() {
+            let kind = KINDS[(seed + number) % 2];
+            let norm = Norm { weight: Some(&weight), ..plain(kind) };
+            let (x, residual) = (lying.matrix(&stream, sides, &x)?, lying.matrix(&stream, sides, &residual)?);
+            let mut amax = [DeviceBuffer::zeroed(&stream, 1)?, DeviceBuffer::zeroed(&stream, 1)?];
+            let [of_one, of_two] = &mut amax;
+            let of_dropout = norm.dropout(PROBABILITY, &generator, CALL);
+            let fused =
+                norm.dropout(PROBABILITY, &generator, CALL).to_e4m3().scale_result(&scale).amax(of_one);
+            let got = fused.add_and_run(&stream, &x, &residual, true)?;
+            let want = of_dropout.add_and_run(&stream, &x, &residual, true)?;
+            // Two inputs that lie alike are shared out alike.
+            let sum = want.sum.as_ref().expect("a residual was added").to_vec::<T>(&stream)?;
+            let nothing: Vec<T> = vec![bytemuck::Zeroable::zeroed(); rows * columns];
+            let sum = lying.matrix(&stream, sides, &sum)?;
+            let nothing = lying.matrix(&stream, sides, &nothing)?;
+            let of_sum = norm.to_e4m3().scale_result(&scale).amax(of_two);
+            let of_sum = of_sum.add_and_run(&stream, &sum, &nothing, false)?;
+            let what = format!("{kind:?} {} {sides:?} {lying:?}", <T as Element>::DTYPE);
+            let of = |sum: &Option<Tensor>| sum.as_ref().expect("asked for").to_vec::<T>(&stream);
+            compare::bitwise_equal(&what, &of(&got.sum)?, &of(&want.sum)?)?;
+            let of = |moments: &Option<Tensor>| moments.as_ref().expect("asked for").to_vec::<f32>(&stream);
+            compare::bitwise_equal(&what, &of(&got.moments)?, &of(&want.moments)?)?;
+            let codes = |y: &Tensor| -> Result<Vec<u8>, Error> {
+                Ok(y.to_vec::<E4M3>(&stream)?.into_iter().map(E4M3::to_bits).collect())
+            };
+            assert_eq!(codes(&got.y)?, codes(&of_sum.y)?, "{what}");
+            let amax = [amax[0].to_vec(&stream)?, amax[1].to_vec(&stream)?];
+            assert_eq!(amax[0], amax[1], "{what}");
+            assert!(rows == 0 || amax[0][0] > 0.0, "{what}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn to_e4m3_agrees_in_every_type() -> Outcome {
+    to_e4m3_agrees::<f32>()?;
+    to_e4m3_agrees::<f16>()?;
+    to_e4m3_agrees::<bf16>()
+}
+
+#[test]
+fn to_e4m3_says_what_it_wants() -> Outcome {
+    let stream = stream()?;
+    let (generator, x) = (generator(&stream)?, Tensor::zeros(&stream, &[2, 8], DType::BF16)?);
+    let scale = DeviceBuffer::from_slice(&stream, &[1.0f32; 2])?;
+    let fused = plain(NormKind::Rms).dropout(PROBABILITY, &generator, CALL).to_e4m3().scale_result(&scale);
+    let error = fused.add_and_run(&stream, &x, &x, false).unwrap_err();
+    assert!(matches!(error, Error::Length { what: "scale_result", .. }), "{error}");
+    let fused = plain(NormKind::Rms).dropout(1.5, &generator, CALL).to_e4m3();
+    let error = fused.add_and_run(&stream, &x, &x, false).unwrap_err();
+    assert!(matches!(error, Error::InvalidArgument { argument: "probability", .. }), "{error}");
     Ok(())
 }
 

@@ -10,6 +10,7 @@
 //! | [`weight`] | the filters' gradient: `conv_weight_f16`, `_bf16`, `_tf32`, and `_flat` of each; `conv_sum_parts` |
 //! | `sm90` | both on Hopper, and the filters' gradient: `conv_windows_*`, `conv_windows_backward_*`, `conv_weight_windows_*` |
 //! | [`depthwise`] | all three, of channels with a filter each: `conv_depthwise_*`, `conv_depthwise_weight_*` |
+//! | [`grouped`] | all three, of groups of 2 to 16 channels: `conv_grouped_*`, `conv_grouped_weight_*` |
 //! | [`pool`] | pooling: `conv_pool_max`, `conv_pool_average`, and `_backward` of each |
 //! | [`problem`] | the shape of a convolution, for host and kernels |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
@@ -19,6 +20,7 @@
 pub mod depthwise;
 mod element;
 pub mod gather;
+pub mod grouped;
 pub mod pool;
 pub mod problem;
 #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]

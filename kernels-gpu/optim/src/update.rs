@@ -13,7 +13,7 @@ use half::{bf16, f16};
 use primitives::access;
 use primitives::element::{Element, map};
 use primitives::grid::begin;
-use primitives::philox::{self, HALVES, Keys};
+use primitives::philox::{self, HALVES, Keys, WORDS};
 
 /// An optimiser: what it does with one element.
 pub trait Rule: Copy {
@@ -236,8 +236,7 @@ pub(crate) fn random_halves<const N: usize>(
     which: u64,
     at: u64,
 ) -> [u16; N] {
-    let counter = (at / HALVES as u64) | (which << 40) | (u64::from(tensor) << 42);
-    let halves = philox::halves(philox::words_of(&model.keys, counter, step.steps));
+    let halves = philox::halves(random_words(model, step, tensor, which, at));
     let (mut random, first) = ([halves[0]; N], (at % HALVES as u64) as usize);
     // By selections: an index that is no constant would put the array in memory.
     for start in (0..HALVES).step_by(N) {
@@ -248,6 +247,13 @@ pub(crate) fn random_halves<const N: usize>(
         }
     }
     random
+}
+
+/// The block of random numbers of the [`HALVES`] elements that `at` is among.
+#[inline(always)]
+pub(crate) fn random_words(model: &Model, step: &Step, tensor: u32, which: u64, at: u64) -> [u32; WORDS] {
+    let counter = (at / HALVES as u64) | (which << 40) | (u64::from(tensor) << 42);
+    philox::words_of(&model.keys, counter, step.steps)
 }
 
 /// Copies the parameters of a table, of whatever type, to the master weights.

@@ -4,7 +4,7 @@ use crate::cosine::CosineEmbedding;
 use crate::loss::CrossEntropy;
 use crate::norm::{Norm, NormBackward};
 use crate::norm_of_dropout::NormOfDropout;
-use crate::norm_to_e4m3::NormToE4m3;
+use crate::norm_to_e4m3::{NormOfDropoutToE4m3, NormToE4m3};
 use crate::row_kernels;
 use crate::softmax::{Softmax, SoftmaxBackward};
 use cuda_std::kernel;
@@ -26,6 +26,9 @@ row_kernels! {
     #[kernel] fn norm_to_e4m3_f32: NormToE4m3, f32;
     #[kernel] fn norm_to_e4m3_f16: NormToE4m3, f16;
     #[kernel] fn norm_to_e4m3_bf16: NormToE4m3, bf16;
+    #[kernel] fn norm_of_dropout_to_e4m3_f32: NormOfDropoutToE4m3, f32;
+    #[kernel] fn norm_of_dropout_to_e4m3_f16: NormOfDropoutToE4m3, f16;
+    #[kernel] fn norm_of_dropout_to_e4m3_bf16: NormOfDropoutToE4m3, bf16;
     #[kernel] fn norm_backward_f32: NormBackward, f32;
     #[kernel] fn norm_backward_f16: NormBackward, f16;
     #[kernel] fn norm_backward_bf16: NormBackward, bf16;

@@ -3,6 +3,7 @@
 
 use crate::function::{Place, RowFunction};
 use crate::norm::Norm;
+use crate::norm_of_dropout::NormOfDropout;
 use core::sync::atomic::Ordering;
 use cuda_std::atomic::mid::{atomic_fetch_max_u32_device, atomic_load_32_device};
 use cuda_std::warp::{self, WarpReductionOp};
@@ -12,13 +13,11 @@ use primitives::element::{InF32, map};
 use primitives::fp8::e4m3_pair;
 use primitives::moments::Shifted;
 
-/// [`Norm`], whose results are not rounded to the rows' type: they are scaled, and go to `y` as e4m3. The
+/// Where results go that are not rounded to the rows' type: they are scaled, and go to `y` as e4m3. The
 /// launch has no output 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, KernelArgs)]
-pub struct NormToE4m3 {
-    /// The norm.
-    pub norm: Norm,
+pub struct ToE4m3 {
     /// The results, one row behind the other.
     pub y: *mut u8,
     /// A factor of them; null: 1.
@@ -27,6 +26,26 @@ pub struct NormToE4m3 {
     /// null: nothing. Warps that find it as large already leave it alone: one place takes an atomic operation
     /// after the other.
     pub amax: *mut u32,
+}
+
+/// [`Norm`], with results as [`ToE4m3`] says.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, KernelArgs)]
+pub struct NormToE4m3 {
+    /// The norm.
+    pub norm: Norm,
+    /// Where the results go.
+    pub to: ToE4m3,
+}
+
+/// [`NormOfDropout`], with results as [`ToE4m3`] says.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, KernelArgs)]
+pub struct NormOfDropoutToE4m3 {
+    /// The norm, and what is dropped out.
+    pub of: NormOfDropout,
+    /// Where the results go.
+    pub to: ToE4m3,
 }
 
 /// Known before the row is read.
@@ -47,6 +66,57 @@ pub struct Of {
     largest: f32,
 }
 
+impl ToE4m3 {
+    /// # Safety
+    /// Pointers that are not null are readable for what they say.
+    #[inline(always)]
+    unsafe fn begin(&self) -> Before {
+        // SAFETY: the caller's word: one number each.
+        unsafe {
+            let scale = if self.scale.is_null() { 1.0 } else { vector::load(self.scale) };
+            let is_asked = !self.amax.is_null();
+            let seen = if is_asked { atomic_load_32_device(self.amax, Ordering::Relaxed) } else { u32::MAX };
+            Before { scale, seen }
+        }
+    }
+
+    #[inline(always)]
+    fn of(&self, before: Before, norm: (f32, f32), number: u64, columns: u32) -> Of {
+        Of { norm, y: self.y.wrapping_add((number * u64::from(columns)) as usize), before, largest: 0.0 }
+    }
+
+    /// Takes in and stores results from a column on.
+    ///
+    /// # Safety
+    /// `y` has a byte for each element.
+    #[inline(always)]
+    unsafe fn output<const N: usize>(of: &mut Of, column: u32, y: [f32; N]) {
+        for i in 0..N {
+            of.largest = fastmath::max_nan(of.largest, y[i].abs());
+        }
+        // SAFETY: the caller's word.
+        unsafe { store(of.y.wrapping_add(column as usize), map(y, |y| y * of.before.scale)) }
+    }
+
+    /// # Safety
+    /// The warp is here together; `amax` is one number or null.
+    #[inline(always)]
+    unsafe fn end(&self, of: Of) {
+        if self.amax.is_null() {
+            return;
+        }
+        // The bits of numbers that are not negative are in their order, with NaN on top.
+        let bits = of.largest.to_bits() & !(1 << 31);
+        // SAFETY: the caller's word.
+        unsafe {
+            let largest = warp::warp_reduce(warp::FULL_MASK, bits, WarpReductionOp::Max);
+            if warp::lane_id() == 0 && largest > of.before.seen {
+                atomic_fetch_max_u32_device(self.amax, Ordering::Relaxed, largest);
+            }
+        }
+    }
+}
+
 impl<T: InF32> RowFunction<T> for NormToE4m3 {
     const INPUTS: usize = <Norm as RowFunction<T>>::INPUTS;
     type Row = Before;
@@ -55,13 +125,8 @@ impl<T: InF32> RowFunction<T> for NormToE4m3 {
 
     #[inline(always)]
     unsafe fn begin(&self, _: u64) -> Before {
-        // SAFETY: those that are not null are one number each.
-        unsafe {
-            let scale = if self.scale.is_null() { 1.0 } else { vector::load(self.scale) };
-            let is_asked = !self.amax.is_null();
-            let seen = if is_asked { atomic_load_32_device(self.amax, Ordering::Relaxed) } else { u32::MAX };
-            Before { scale, seen }
-        }
+        // SAFETY: the caller's promise.
+        unsafe { self.to.begin() }
     }
 
     #[inline(always)]
@@ -86,35 +151,69 @@ impl<T: InF32> RowFunction<T> for NormToE4m3 {
     ) -> Of {
         // SAFETY: the caller's promise.
         let norm = unsafe { RowFunction::<T>::finish(&self.norm, (), moments, number, columns, is_first) };
-        Of { norm, y: self.y.wrapping_add((number * u64::from(columns)) as usize), before, largest: 0.0 }
+        self.to.of(before, norm, number, columns)
     }
 
     #[inline(always)]
     unsafe fn map<const N: usize>(&self, of: &mut Of, at: &impl Place<T, N>) {
         // SAFETY: the caller's promise; `y` has a byte for each element.
-        unsafe {
-            let y = self.norm.results(of.norm, self.norm.stored(at), at);
-            for i in 0..N {
-                of.largest = fastmath::max_nan(of.largest, y[i].abs());
-            }
-            store(of.y.wrapping_add(at.column() as usize), map(y, |y| y * of.before.scale));
-        }
+        unsafe { ToE4m3::output(of, at.column(), self.norm.results(of.norm, self.norm.stored(at), at)) }
     }
 
     #[inline(always)]
     unsafe fn end(&self, of: Of) {
-        if self.amax.is_null() {
-            return;
-        }
-        // The bits of numbers that are not negative are in their order, with NaN on top.
-        let bits = of.largest.to_bits() & !(1 << 31);
-        // SAFETY: the warp is here, by the caller's promise; not null, so one number.
-        unsafe {
-            let largest = warp::warp_reduce(warp::FULL_MASK, bits, WarpReductionOp::Max);
-            if warp::lane_id() == 0 && largest > of.before.seen {
-                atomic_fetch_max_u32_device(self.amax, Ordering::Relaxed, largest);
-            }
-        }
+        // SAFETY: the caller's promise.
+        unsafe { self.to.end(of) }
+    }
+}
+
+impl<T: InF32> RowFunction<T> for NormOfDropoutToE4m3 {
+    const INPUTS: usize = <NormOfDropout as RowFunction<T>>::INPUTS;
+    type Row = (<NormOfDropout as RowFunction<T>>::Row, Before);
+    type Statistics = Shifted<T::Precision>;
+    type Of = Of;
+
+    #[inline(always)]
+    unsafe fn begin(&self, row: u64) -> Self::Row {
+        // SAFETY: the caller's promise.
+        unsafe { (RowFunction::<T>::begin(&self.of, row), self.to.begin()) }
+    }
+
+    #[inline(always)]
+    unsafe fn take<const N: usize>(
+        &self,
+        (row, _): Self::Row,
+        moments: Self::Statistics,
+        at: &impl Place<T, N>,
+    ) -> Self::Statistics {
+        // SAFETY: the caller's promise.
+        unsafe { self.of.take(row, moments, at) }
+    }
+
+    #[inline(always)]
+    unsafe fn finish(
+        &self,
+        (row, before): Self::Row,
+        moments: Self::Statistics,
+        number: u64,
+        columns: u32,
+        is_first: bool,
+    ) -> Of {
+        // SAFETY: the caller's promise.
+        let norm = unsafe { RowFunction::<T>::finish(&self.of, row, moments, number, columns, is_first) };
+        self.to.of(before, norm, number, columns)
+    }
+
+    #[inline(always)]
+    unsafe fn map<const N: usize>(&self, of: &mut Of, at: &impl Place<T, N>) {
+        // SAFETY: the caller's promise; the sum was kept, and `y` has a byte for each element.
+        unsafe { ToE4m3::output(of, at.column(), self.of.norm.results(of.norm, at.kept(1), at)) }
+    }
+
+    #[inline(always)]
+    unsafe fn end(&self, of: Of) {
+        // SAFETY: the caller's promise.
+        unsafe { self.to.end(of) }
     }
 }
 

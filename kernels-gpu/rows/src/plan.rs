@@ -13,8 +13,8 @@ pub const HELD_THREADS: u32 = 512;
 const HELD_VECTORS: u64 = 8;
 /// Blocks of as many threads that a multiprocessor has registers for.
 pub const HELD_RESIDENT: u32 = 2;
-/// Threads that copy.
-pub const PRODUCER: u32 = 32;
+/// Threads of the ring that have no columns: a warp that copies, and one that hands statistics on.
+pub const HELPERS: u32 = 64;
 /// Vectors of a row that a thread of the direct engine takes, at most, where rows are short.
 const THREAD_VECTORS: u64 = 4;
 /// Columns of whose sums a thread keeps count.
@@ -27,6 +27,8 @@ pub const MAX_CLUSTER: u32 = 8;
 pub const EXCHANGES: u32 = 4;
 /// Bytes of a block's rows: two blocks fill a multiprocessor.
 const BLOCK_BYTES: u64 = 104 << 10;
+/// Bytes of a ring whose block has a multiprocessor for itself.
+const LONG_BYTES: u64 = (227 << 10) - CONTROL_BYTES as u64;
 /// Most rows of a launch for Hopper: their numbers, and those of a few tiles behind them, take 32 bits.
 const MAX_ROWS: u64 = 1 << 31;
 
@@ -66,7 +68,7 @@ pub struct Plan {
     pub stage_bytes: u32,
     /// Stages of the ring.
     pub stages: u32,
-    /// Warps of all blocks that share a row.
+    /// Warps of a block that work on rows.
     pub slots: u32,
     /// Rows that a team takes in before it maps one: 1, or 0 where no third would come meanwhile.
     pub ahead: u32,
@@ -214,7 +216,7 @@ impl Plan {
         let threads = power_of_two(vectors.div_ceil(thread));
         let is_long = threads > CONSUMERS as u64;
         let (consumers, ring, resident) =
-            if is_long { (MAX_CONSUMERS, 2 * BLOCK_BYTES, 1) } else { (CONSUMERS, BLOCK_BYTES, 2) };
+            if is_long { (MAX_CONSUMERS, LONG_BYTES, 1) } else { (CONSUMERS, BLOCK_BYTES, 2) };
         let mut cluster = threads.div_ceil(consumers as u64);
         if cluster > MAX_CLUSTER as u64 {
             return None;
@@ -264,7 +266,7 @@ impl Plan {
         let clusters = if clusters == 0 { 1 } else { clusters };
         let step = if tiles < clusters { tiles } else { clusters };
         let blocks = step * self.cluster;
-        let slots = self.consumers / 32 * self.cluster;
+        let slots = self.consumers / 32;
         let ahead = if self.team > 32 && stages > 2 { 1 } else { 0 };
         Self {
             slots,
@@ -282,6 +284,13 @@ impl Plan {
         }
     }
 
+    /// The same with so many clusters at most, as many as run at once: one more would begin when they end.
+    pub const fn with_clusters(self, most: u32) -> Self {
+        let most = if most == 0 { 1 } else { most };
+        let step = if self.step < most { self.step } else { most };
+        Self { step, blocks: step * self.cluster, ..self }
+    }
+
     /// The number of a thread's team, and the thread's in that.
     #[inline(always)]
     pub const fn member(&self, thread: u32) -> (u32, u32) {
@@ -294,7 +303,7 @@ pub const HELD_BYTES: u32 = 512;
 /// Fewest threads of a block that does.
 const HELD_LEAST: u32 = 128;
 /// Bytes of shared memory before the ring.
-pub const CONTROL_BYTES: u32 = 9088;
+pub const CONTROL_BYTES: u32 = 2432;
 
 #[cfg(test)]
 mod tests {

@@ -28,9 +28,10 @@
 //! is read as tf32, 19 of its 32 bits, as PyTorch does by default. On Hopper, 16-bit convolutions without
 //! groups are fed by the copy engine, which knows windows (`conv::sm90`). Channels with a filter each, of up
 //! to 128 taps ("depthwise"), are summed without tensor cores, f32 with all of its bits
-//! ([`conv::depthwise`]). Convolutions of 1 x 1 without gaps and with more than 64 channels are [products of
-//! matrices](super::gemm). [`Conv2d::algorithm`] takes another way than the one that is estimated to be the
-//! fastest.
+//! ([`conv::depthwise`]). Groups of 2, 4, 8 or 16 channels and as many filters, of up to 9 taps in 16 bits,
+//! are multiplied several at a time ([`conv::grouped`]). Convolutions of 1 x 1 without gaps and with more
+//! than 64 channels are [products of matrices](super::gemm). [`Conv2d::algorithm`] takes another way than the
+//! one that is estimated to be the fastest.
 //!
 //! Operands are copied first where they do not lie so: other strides, or groups whose channels are no whole
 //! units of 16 bytes (8 channels of 16 bits, 4 of f32), which get channels of zeros. So a picture's three
@@ -45,6 +46,7 @@ mod classes;
 mod depth_to_space;
 mod depthwise;
 mod gather;
+mod grouped;
 mod operand;
 mod pointwise;
 mod sliding;
@@ -163,6 +165,9 @@ impl Conv2d {
                 pointwise::forward::<T>(stream, &problem, x, filters, fused)
             } else if depthwise::computes(self.algorithm, &problem) {
                 depthwise::forward::<T>(stream, &problem, x, filters, fused)
+            } else if let Some(plan) = grouped::Plan::new(stream, x.dtype(), self.algorithm, &problem, grouped::Of::Results)
+            {
+                plan.forward(stream, &problem, [x, filters], fused)
             } else {
                 gather::forward::<T>(stream, self.algorithm, &problem, x, filters, fused)
             }
@@ -198,6 +203,9 @@ impl Conv2d {
                 pointwise::input_gradient::<T>(stream, &problem, gradient, filters)
             } else if depthwise::computes(self.algorithm, &problem) {
                 depthwise::input_gradient::<T>(stream, &problem, gradient, filters)
+            } else if let Some(plan) = grouped::Plan::new(stream, filters.dtype(), self.algorithm, &problem, grouped::Of::InputsGradient)
+            {
+                plan.input_gradient(stream, &problem, [gradient, filters])
             } else {
                 gather::input_gradient::<T>(stream, self.algorithm, &problem, gradient, filters)
             }
@@ -230,6 +238,9 @@ impl Conv2d {
                 pointwise::filter_gradient::<T>(stream, &problem, x, gradient)
             } else if depthwise::computes(self.algorithm, &problem) {
                 depthwise::filter_gradient::<T>(stream, &problem, x, gradient)
+            } else if let Some(plan) = grouped::Plan::new(stream, x.dtype(), self.algorithm, &problem, grouped::Of::FiltersGradient)
+            {
+                plan.filter_gradient::<T>(stream, &problem, [x, gradient])
             } else {
                 weight::filter_gradient::<T>(stream, self.algorithm, &problem, x, gradient)
             }

@@ -3,11 +3,11 @@
 use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
 use primitives::access::VECTOR_BYTES;
 use rows::function::{MAX_INPUTS, MAX_OUTPUTS};
-use rows::plan::{PRODUCER, Plan, Shape};
+use rows::plan::{HELPERS, Plan, Shape};
 
 use crate::device::Device;
 use crate::error::Result;
-use crate::launch::{Arg, LaunchConfig, launch};
+use crate::launch::{Arg, LaunchConfig, launch, resident_clusters};
 use crate::memory::Within;
 use crate::ops::elementwise::contiguous;
 use crate::stream::Stream;
@@ -104,14 +104,26 @@ impl Job<'_> {
         Plan::held(&self.shape(size))
     }
 
-    /// The plan of the engine with sums of columns, likewise.
-    pub fn sums(&self, size: usize) -> Option<Plan> {
+    /// The plan of the engine with sums of columns, likewise, for a kernel.
+    ///
+    /// # Errors
+    /// As for a launch.
+    pub fn sums<K: Kernel>(&self, size: usize) -> Result<Option<Plan>> {
         let device = self.stream.device();
         let begins_at_vector = self.places()[0].is_some_and(|(at, _)| at.is_multiple_of(VECTOR_BYTES as u64));
         if !is_hopper(device) || !self.is_alike(size) || !begins_at_vector {
-            return None;
+            return Ok(None);
         }
-        Plan::sums(&self.shape(size), device.properties().sm_count.max(1))
+        let plan = Plan::sums(&self.shape(size), device.properties().sm_count.max(1));
+        plan.map(|plan| {
+            // Multiprocessors come in pairs.
+            if plan.cluster <= 2 {
+                return Ok(plan);
+            }
+            let most = resident_clusters::<K>(self.stream, config(&plan, plan.consumers + HELPERS))?;
+            Ok(plan.with_clusters(most))
+        })
+        .transpose()
     }
 
     /// Queues the function: by the engine that holds rows where that can, else by the direct engine.
@@ -179,7 +191,7 @@ impl Job<'_> {
         unsafe {
             launch::<K>(
                 self.stream,
-                config(plan, plan.consumers + PRODUCER),
+                config(plan, plan.consumers + HELPERS),
                 (*plan, function, x, second, third, y, sums),
             )
         }

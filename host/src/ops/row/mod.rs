@@ -40,7 +40,7 @@ pub(super) use loss::scalar;
 pub use loss::{CrossEntropy, Loss, Reduction};
 pub use norm::{Norm, NormBackward, NormGradients, NormKind, Normed};
 pub use norm_of_dropout::NormOfDropout;
-pub use norm_to_e4m3::NormToE4m3;
+pub use norm_to_e4m3::{NormOfDropoutToE4m3, NormToE4m3};
 
 /// A function of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -374,7 +374,7 @@ impl NormBackward<'_> {
             }
             // SAFETY: as above; there is a row of sums for each cluster, or for each part of the rows.
             unsafe {
-                if let Some(plan) = job.sums(size_of::<T>()) {
+                if let Some(plan) = job.sums::<S>(size_of::<T>())? {
                     partials = Some(Partials::new(stream, plan.blocks / plan.cluster, columns)?);
                     let sums = partials.as_ref().map(|partials| partials.sums.view().within());
                     return job.with_sums::<S, _, T>(&plan, function, sums);

@@ -3,17 +3,20 @@
 use half::{bf16, f16};
 use primitives::dropout::Rate;
 use rows::kernels;
-use rows::norm_of_dropout::NormOfDropoutArgs;
+use rows::norm_of_dropout::{NormOfDropout as Function, NormOfDropoutArgs};
 use rows::sm90::kernels as held;
 
+use cuda_std::kernel::Value;
+
 use super::alike;
-use super::launch::launched;
-use super::norm::{Norm, Normed};
+use super::launch::{Job, launched};
+use super::norm::{Norm, Normed, Operands, Shared};
 use crate::error::Result;
+use crate::launch::Arg;
 use crate::ops::dropout::{Generator, check};
 use crate::ops::elementwise::made;
 use crate::stream::Stream;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, TensorMut};
 
 /// A norm of `dropout(x) + residual`: [`Norm::dropout`].
 ///
@@ -49,7 +52,7 @@ use crate::tensor::Tensor;
 #[derive(Debug)]
 #[must_use]
 pub struct NormOfDropout<'a> {
-    norm: Norm<'a>,
+    pub(super) norm: Norm<'a>,
     probability: f64,
     generator: &'a Generator,
     call: u32,
@@ -81,26 +84,16 @@ impl NormOfDropout<'_> {
         residual: &Tensor,
         with_moments: bool,
     ) -> Result<Normed> {
-        let Self { norm, probability, generator, call } = *self;
+        let Self { norm, .. } = *self;
         let operation = norm.kind.name();
-        alike(operation, "residual", residual, x)?;
-        check(operation, x, probability)?;
-        let mut operands = norm.operands(stream, x, Some(residual), with_moments)?;
+        let mut operands = self.operands(stream, x, residual, with_moments)?;
         let y = made(stream, x.shape(), x.dtype(), |y| {
             let (job, shared, moments) = operands.job(stream, Some(y))?;
-            let Rate { threshold, scale } = Rate::new(probability);
-            let function = NormOfDropoutArgs {
-                norm: norm.function(&job, shared, &moments)?,
-                state: generator.state(),
-                call,
-                threshold,
-                scale,
-                columns: job.columns as u32,
-            };
+            let function = self.function(&job, shared, &moments)?;
             // SAFETY: all tensors have the same rows, and what rows share is as long as a row; there is a
             // place for the moments of each row, and one for the sum; a generator has a state.
             unsafe {
-                launched!(job, function.pass(), x.dtype(), operation, {
+                launched!(job, function, x.dtype(), operation, {
                     F32(f32) => kernels::norm_of_dropout_f32, held::norm_of_dropout_held_f32;
                     F16(f16) => kernels::norm_of_dropout_f16, held::norm_of_dropout_held_f16;
                     BF16(bf16) => kernels::norm_of_dropout_bf16, held::norm_of_dropout_held_bf16;
@@ -108,5 +101,38 @@ impl NormOfDropout<'_> {
             }
         })?;
         Ok(operands.normed(y))
+    }
+
+    /// The operands of a pass, checked.
+    pub(super) fn operands(
+        &self,
+        stream: &Stream,
+        x: &Tensor,
+        residual: &Tensor,
+        with_moments: bool,
+    ) -> Result<Operands> {
+        let operation = self.norm.kind.name();
+        alike(operation, "residual", residual, x)?;
+        check(operation, x, self.probability)?;
+        self.norm.operands(stream, x, Some(residual), with_moments)
+    }
+
+    /// The function of a job.
+    pub(super) fn function<'t>(
+        &'t self,
+        job: &Job<'_>,
+        shared: &'t Shared,
+        moments: &'t Option<TensorMut<'_>>,
+    ) -> Result<impl Arg<Value<Function>> + use<'t>> {
+        let Rate { threshold, scale } = Rate::new(self.probability);
+        let function = NormOfDropoutArgs {
+            norm: self.norm.function(job, shared, moments)?,
+            state: self.generator.state(),
+            call: self.call,
+            threshold,
+            scale,
+            columns: job.columns as u32,
+        };
+        Ok(function.pass())
     }
 }

@@ -2,17 +2,21 @@
 
 use half::{bf16, f16};
 use rows::kernels;
-use rows::norm_to_e4m3::NormToE4m3Args;
+use rows::norm_to_e4m3::{NormOfDropoutToE4m3Args, NormToE4m3Args, ToE4m3, ToE4m3Args};
 use rows::sm90::kernels as held;
+
+use cuda_std::kernel::Value;
 
 use super::alike;
 use super::launch::launched;
 use super::norm::{Norm, Normed};
+use super::norm_of_dropout::NormOfDropout;
 use crate::error::Result;
+use crate::launch::Arg;
 use crate::memory::{DeviceView, DeviceViewMut, same_length};
 use crate::ops::elementwise::made;
 use crate::stream::Stream;
-use crate::tensor::{DType, Tensor};
+use crate::tensor::{DType, Tensor, TensorMut};
 
 /// A norm whose result is e4m3, for a product of 8-bit operands: [`Norm::to_e4m3`].
 ///
@@ -41,8 +45,62 @@ use crate::tensor::{DType, Tensor};
 #[must_use]
 pub struct NormToE4m3<'a> {
     norm: Norm<'a>,
+    target: Target<'a>,
+}
+
+/// A norm of `dropout(x) + residual` whose result is e4m3: [`NormOfDropout::to_e4m3`].
+#[derive(Debug)]
+#[must_use]
+pub struct NormOfDropoutToE4m3<'a> {
+    of: NormOfDropout<'a>,
+    target: Target<'a>,
+}
+
+/// Scale and amax of a result in e4m3.
+#[derive(Debug, Default)]
+struct Target<'a> {
     scale: Option<DeviceView<'a, f32>>,
     amax: Option<DeviceViewMut<'a, f32>>,
+}
+
+impl<'a> Target<'a> {
+    fn check(&self, operation: &'static str) -> Result<()> {
+        let lengths = [
+            ("scale_result", self.scale.as_ref().map(DeviceView::len)),
+            ("amax", self.amax.as_ref().map(DeviceViewMut::len)),
+        ];
+        lengths
+            .into_iter()
+            .try_for_each(|(what, elements)| same_length(operation, what, 1, elements.unwrap_or(1)))
+    }
+
+    /// The kernel's arguments, for such a result.
+    fn pass<'t>(
+        self,
+        stream: &Stream,
+        y: &'t TensorMut<'_>,
+    ) -> Result<impl Arg<Value<ToE4m3>> + use<'a, 't>> {
+        let amax = self.amax.map(|amax| amax.bytes().cast::<u32>());
+        Ok(ToE4m3Args { y: y.write::<u8>(stream)?, scale: self.scale, amax }.pass())
+    }
+}
+
+/// Methods of both.
+macro_rules! targets {
+    () => {
+        /// A factor of the result, on the device: of one element; 1 unless given.
+        pub fn scale_result(mut self, scale: impl Into<DeviceView<'a, f32>>) -> Self {
+            self.target.scale = Some(scale.into());
+            self
+        }
+
+        /// One element that is raised to the largest magnitude of the result before that factor and before
+        /// rounding (NaN if there is one). It is not lowered, so fill it with zero first.
+        pub fn amax(mut self, amax: impl Into<DeviceViewMut<'a, f32>>) -> Self {
+            self.target.amax = Some(amax.into());
+            self
+        }
+    };
 }
 
 impl<'a> Norm<'a> {
@@ -50,23 +108,12 @@ impl<'a> Norm<'a> {
     /// beyond the range, infinity included, becomes the largest number; NaN stays NaN. Sums and moments are
     /// as before.
     pub fn to_e4m3(self) -> NormToE4m3<'a> {
-        NormToE4m3 { norm: self, scale: None, amax: None }
+        NormToE4m3 { norm: self, target: Target::default() }
     }
 }
 
 impl<'a> NormToE4m3<'a> {
-    /// A factor of the result, on the device: of one element; 1 unless given.
-    pub fn scale_result(mut self, scale: impl Into<DeviceView<'a, f32>>) -> Self {
-        self.scale = Some(scale.into());
-        self
-    }
-
-    /// One element that is raised to the largest magnitude of the result before that factor and before
-    /// rounding (NaN if there is one). It is not lowered, so fill it with zero first.
-    pub fn amax(mut self, amax: impl Into<DeviceViewMut<'a, f32>>) -> Self {
-        self.amax = Some(amax.into());
-        self
-    }
+    targets!();
 
     /// The norm of `x`, as [`Norm::run`].
     ///
@@ -111,23 +158,14 @@ impl<'a> NormToE4m3<'a> {
         residual: Option<&Tensor>,
         with_moments: bool,
     ) -> Result<Normed> {
-        let Self { norm, scale, amax } = self;
+        let Self { norm, target } = self;
         let operation = norm.kind.name();
-        for (what, elements) in [
-            ("scale_result", scale.as_ref().map(DeviceView::len)),
-            ("amax", amax.as_ref().map(DeviceViewMut::len)),
-        ] {
-            same_length(operation, what, 1, elements.unwrap_or(1))?;
-        }
+        target.check(operation)?;
         let mut operands = norm.operands(stream, x, residual, with_moments)?;
         let y = made(stream, x.shape(), DType::F8E4M3, |y| {
             let (job, shared, moments) = operands.job(stream, None)?;
-            let function = NormToE4m3Args {
-                norm: norm.function(&job, shared, &moments)?,
-                y: y.write::<u8>(stream)?,
-                scale,
-                amax: amax.map(|amax| amax.bytes().cast::<u32>()),
-            };
+            let norm = norm.function(&job, shared, &moments)?;
+            let function = NormToE4m3Args { norm, to: target.pass(stream, &y)? };
             // SAFETY: all tensors have the same rows, and what rows share is as long as a row; there is a
             // place for the moments of each row; scale and amax are one element each.
             unsafe {
@@ -135,6 +173,54 @@ impl<'a> NormToE4m3<'a> {
                     F32(f32) => kernels::norm_to_e4m3_f32, held::norm_to_e4m3_held_f32;
                     F16(f16) => kernels::norm_to_e4m3_f16, held::norm_to_e4m3_held_f16;
                     BF16(bf16) => kernels::norm_to_e4m3_bf16, held::norm_to_e4m3_held_bf16;
+                })
+            }
+        })?;
+        Ok(operands.normed(y))
+    }
+}
+
+impl<'a> NormOfDropout<'a> {
+    /// The same norm with a result in e4m3, as [`Norm::to_e4m3`]. The sum and the moments are as before.
+    pub fn to_e4m3(self) -> NormOfDropoutToE4m3<'a> {
+        NormOfDropoutToE4m3 { of: self, target: Target::default() }
+    }
+}
+
+impl<'a> NormOfDropoutToE4m3<'a> {
+    targets!();
+
+    /// The norm of `dropout(x) + residual`, as [`NormOfDropout::add_and_run`].
+    ///
+    /// # Errors
+    /// As there, and [`crate::Error::Length`] for a scale or an amax that is not one element.
+    #[track_caller]
+    pub fn add_and_run(
+        self,
+        stream: &Stream,
+        x: &Tensor,
+        residual: &Tensor,
+        with_moments: bool,
+    ) -> Result<Normed> {
+        let Self { of, target } = self;
+        let operation = of.norm.kind.name();
+        target.check(operation)?;
+        let mut operands = of.operands(stream, x, residual, with_moments)?;
+        let y = made(stream, x.shape(), DType::F8E4M3, |y| {
+            let (job, shared, moments) = operands.job(stream, None)?;
+            let of = of.function(&job, shared, &moments)?;
+            let function = NormOfDropoutToE4m3Args { of, to: target.pass(stream, &y)? };
+            // SAFETY: all tensors have the same rows, and what rows share is as long as a row; there is a
+            // place for the moments of each row, and one for the sum; a generator has a state; scale and amax
+            // are one element each.
+            unsafe {
+                launched!(job, function.pass(), x.dtype(), operation, {
+                    F32(f32) =>
+                        kernels::norm_of_dropout_to_e4m3_f32, held::norm_of_dropout_to_e4m3_held_f32;
+                    F16(f16) =>
+                        kernels::norm_of_dropout_to_e4m3_f16, held::norm_of_dropout_to_e4m3_held_f16;
+                    BF16(bf16) =>
+                        kernels::norm_of_dropout_to_e4m3_bf16, held::norm_of_dropout_to_e4m3_held_bf16;
                 })
             }
         })?;

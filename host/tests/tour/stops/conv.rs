@@ -24,17 +24,22 @@ pub fn stops() -> Vec<Stop> {
     }
     // Units of channels, and channels one by one.
     for channels in [16, 3] {
-        stops.push(depthwise::<bf16>(channels, [3, 4]));
-        stops.push(depthwise::<f16>(channels, [3, 4]));
-        stops.push(depthwise::<f32>(channels, [3, 4]));
+        stops.push(in_groups::<bf16>([channels, 1], [3, 4]));
+        stops.push(in_groups::<f16>([channels, 1], [3, 4]));
+        stops.push(in_groups::<f32>([channels, 1], [3, 4]));
         stops.push(pool::<bf16>(channels));
         stops.push(pool::<f16>(channels));
         stops.push(pool::<f32>(channels));
     }
     // Filters that slide.
     for taps in [3, 5, 7] {
-        stops.push(depthwise::<bf16>(16, [taps; 2]));
-        stops.push(depthwise::<f16>(16, [taps; 2]));
+        stops.push(in_groups::<bf16>([16, 1], [taps; 2]));
+        stops.push(in_groups::<f16>([16, 1], [taps; 2]));
+    }
+    // Groups of few channels, in slabs of 64 and 16, of which channels leave a part.
+    for groups in [[36, 2], [20, 4], [1, 8], [3, 16]] {
+        stops.push(in_groups::<bf16>(groups, [3, 3]));
+        stops.push(in_groups::<f16>(groups, [3, 3]));
     }
     stops
 }
@@ -57,18 +62,20 @@ fn pool<T: Element + testkit::Element + Pod>(channels: usize) -> Stop {
     })
 }
 
-/// A filter for each channel: taps three at a time and one by one, with strides and without.
-fn depthwise<T: Element + testkit::Element + Pod>(channels: usize, taps: [usize; 2]) -> Stop {
-    let what = format!("a filter a channel, {}, {channels} channels, {taps:?} taps", T::DTYPE);
+/// Groups of so many channels and filters, with strides and without: of one, taps three at a time and one by
+/// one.
+fn in_groups<T: Element + testkit::Element + Pod>([groups, of_group]: [usize; 2], taps: [usize; 2]) -> Stop {
+    let what = format!("{groups} groups of {of_group} channels, {}, {taps:?} taps", T::DTYPE);
     Stop::new(what, move |stream| {
-        let sides = [[2, 9, 11, channels], [channels, taps[0], taps[1], 1]];
+        let channels = groups * of_group;
+        let sides = [[2, 9, 11, channels], [channels, taps[0], taps[1], of_group]];
         let upload = |seed: u64, sides: &[usize]| {
             Tensor::from_slice(stream, sides, &input::<T>(Family::Normal, seed, sides.iter().product()))
         };
         let (x, filters, bias) = (upload(1, &sides[0])?, upload(2, &sides[1])?, upload(3, &[channels])?);
         let mut bytes = Vec::new();
         for stride in [1, 2] {
-            let conv = Conv2d { padding: [1, 2], stride: [stride; 2], groups: channels, ..Conv2d::default() };
+            let conv = Conv2d { padding: [1, 2], stride: [stride; 2], groups, ..Conv2d::default() };
             let fused = Fused { bias: Some(&bias), activation: Activation::Silu };
             let y = conv.forward(stream, &x, &filters, fused)?;
             let dx = conv.input_gradient(stream, &y, &filters, [9, 11])?;

@@ -124,6 +124,9 @@ fn all(stream: &Stream, dtype: DType, is_alike: bool) -> Outcome<Vec<u8>> {
             kept.0.extend_from_slice(bytemuck::cast_slice(&amax.to_vec(stream)?));
             let of_dropout = norm.dropout(0.25, &generator, 1).add_and_run(stream, &x, &residual, false)?;
             kept.keep(stream, &of_dropout.y)?;
+            let fused = norm.dropout(0.25, &generator, 1).to_e4m3().scale_result(&scale).amax(&mut amax);
+            kept.keep(stream, &fused.add_and_run(stream, &x, &residual, false)?.y)?;
+            kept.0.extend_from_slice(bytemuck::cast_slice(&amax.to_vec(stream)?));
             kept.keep(stream, &of_dropout.sum.ok_or("a residual was added")?)?;
             let (sum, moments) = (sum.ok_or("a residual was added")?, moments.ok_or("moments were wanted")?);
             kept.keep(stream, &sum)?;

@@ -27,6 +27,7 @@ use crate::update::Stored;
 use cuda_std::{GpuFloat, fastmath};
 use half::{bf16, f16};
 use primitives::block;
+use primitives::philox::HALVES;
 use primitives::unroll;
 use primitives::warp::LANES;
 
@@ -250,6 +251,14 @@ impl Column {
                 Format::F16 | Format::F16WithF32 => self.load(address as *const f16, first),
             }
         }
+    }
+
+    /// Whether the elements of a row in eight columns that begin at a multiple of eight share a block of
+    /// random numbers, for all such columns alike: they are eight lanes, that have as many elements.
+    #[inline(always)]
+    fn shares_blocks(&self) -> bool {
+        const { assert!(COLUMNS.is_multiple_of(HALVES as u32) && HELD == HALVES) };
+        self.shape.columns.is_multiple_of(HALVES as u32) && self.shape.length.is_multiple_of(HALVES as u64)
     }
 
     /// Rows of the tile.

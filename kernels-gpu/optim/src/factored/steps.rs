@@ -4,12 +4,13 @@ use super::{Adafactor, Column, Factored, HELD, RESIDENT, ROWS, Tile, WARPS, at_l
 use crate::THREADS;
 use crate::step::Step;
 use crate::table::{Entry, Format};
-use crate::update::{Model, Stored, WEIGHT, random_halves};
-use cuda_std::{GpuFloat, fastmath, kernel, shared, shared_array, thread};
+use crate::update::{Model, Stored, WEIGHT, random_halves, random_words};
+use cuda_std::{GpuFloat, fastmath, kernel, shared, shared_array, thread, warp};
 use half::{bf16, f16};
 use primitives::block;
 use primitives::grid::begin;
 use primitives::op::Sum;
+use primitives::philox::HALVES;
 use primitives::unroll;
 
 /// The row factors of a tile in shared memory, each over their mean.
@@ -262,6 +263,31 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
+    /// The random numbers of the column's elements, where eight neighbours of a row are those of a block of
+    /// numbers: each lane computes the block of one row, and hands it to its neighbours.
+    ///
+    /// # Safety
+    /// The eight lanes of neighbours call it together ([`Column::shares_blocks`]).
+    #[inline(always)]
+    unsafe fn shared_random(&self) -> [u16; HELD] {
+        let (lane, within) = (warp::lane_id(), warp::lane_id() % HALVES as u32);
+        let lanes = 0xff << (lane - within);
+        let (column, tensor) = (self.column, self.column.tile.tensor);
+        let own = column.place(self.first + within) as u64;
+        let words = random_words(self.model, self.step, tensor, WEIGHT, own);
+        let mut random = [0; HELD];
+        unroll!(i in 0..8, {
+            let mut word = 0;
+            unroll!(j in 0..4, {
+                // SAFETY: the caller's word.
+                let (of_row, _) = unsafe { warp::warp_shuffle_idx(lanes, words[j], i as u32, HALVES as u32) };
+                word = if within / 2 == j as u32 { of_row } else { word };
+            });
+            random[i] = (word >> (within % 2 * u16::BITS)) as u16;
+        });
+        random
+    }
+
     /// Writes the parameter, and its master weights if it has any.
     ///
     /// # Safety
@@ -291,11 +317,16 @@ impl Target<'_> {
     #[inline(always)]
     unsafe fn store<T: Stored>(&self, tensor: *mut T, weights: [f32; HELD], is_rounded: bool) {
         let (column, number) = (self.column, self.column.tile.tensor);
+        let shares = is_rounded && column.shares_blocks();
+        // SAFETY: such columns' neighbours are here too.
+        let random = if shares { unsafe { self.shared_random() } } else { [0; HELD] };
         unroll!(i in 0..8, {
             let row = self.first + i as u32;
             if row < column.count {
                 let place = column.place(row);
-                let [rounded] = if is_rounded {
+                let [rounded] = if shares {
+                    T::round([weights[i]], || [random[i]])
+                } else if is_rounded {
                     T::round([weights[i]], || {
                         random_halves(self.model, self.step, number, WEIGHT, place as u64)
                     })

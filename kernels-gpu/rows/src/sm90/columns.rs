@@ -8,7 +8,7 @@
 //! ```
 
 use super::consumer::{Consumer, Walk, begin, leave};
-use super::reduce::{receive, send};
+use super::reduce::{hand_on, receive, send};
 use super::ring::{Piece, Staged};
 use crate::direct::elements;
 use crate::function::{ColumnSums, MAX_SUMS, Place, RowFunction, Statistics, Tensors};
@@ -17,6 +17,7 @@ use cuda_std::{barrier, misc, vector};
 use primitives::access::{self, VECTOR_BYTES, from_words};
 use primitives::element::InF32;
 use primitives::unroll;
+use primitives::warp::LANES;
 
 /// Named barrier of the threads that work on rows. Number 0 is the block's own.
 const CONSUMERS_BARRIER: u32 = 1;
@@ -90,7 +91,13 @@ pub unsafe fn run<T: InF32, F: ColumnSums<T>, const N: usize>(
     unsafe {
         let (consumer, tiles) = begin(plan, *tensors);
         if consumer.thread >= plan.consumers {
-            consumer.produce(tiles);
+            let lane = consumer.thread - plan.consumers;
+            if lane < LANES {
+                consumer.produce(tiles);
+            } else if plan.cluster > 1 {
+                let place = [lane - LANES, consumer.rank];
+                hand_on::<F::Statistics>(plan, consumer.shared, place, tiles);
+            }
             leave(plan);
             return;
         }

@@ -151,6 +151,6 @@ impl<T: InF32> Consumer<'_, T> {
     /// The thread's place among those that exchange statistics.
     #[inline(always)]
     pub const fn of_exchange(&self) -> Member {
-        Member { thread: self.thread, team: self.team, rank: self.rank }
+        Member { thread: self.thread, team: self.team }
     }
 }

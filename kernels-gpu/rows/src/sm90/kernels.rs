@@ -6,8 +6,8 @@ use crate::held_kernels;
 use crate::loss::CrossEntropy;
 use crate::norm::{Norm, NormBackward};
 use crate::norm_of_dropout::NormOfDropout;
-use crate::norm_to_e4m3::NormToE4m3;
-use crate::plan::{MAX_CONSUMERS, PRODUCER, Plan};
+use crate::norm_to_e4m3::{NormOfDropoutToE4m3, NormToE4m3};
+use crate::plan::{HELPERS, MAX_CONSUMERS, Plan};
 use crate::softmax::{Softmax, SoftmaxBackward};
 use cuda_std::kernel;
 use half::{bf16, f16};
@@ -29,6 +29,9 @@ held_kernels! {
     #[kernel] fn norm_to_e4m3_held_f32: NormToE4m3, f32;
     #[kernel] fn norm_to_e4m3_held_f16: NormToE4m3, f16;
     #[kernel] fn norm_to_e4m3_held_bf16: NormToE4m3, bf16;
+    #[kernel] fn norm_of_dropout_to_e4m3_held_f32: NormOfDropoutToE4m3, f32;
+    #[kernel] fn norm_of_dropout_to_e4m3_held_f16: NormOfDropoutToE4m3, f16;
+    #[kernel] fn norm_of_dropout_to_e4m3_held_bf16: NormOfDropoutToE4m3, bf16;
     #[kernel] fn norm_backward_held_f32: NormBackward, f32;
     #[kernel] fn norm_backward_held_f16: NormBackward, f16;
     #[kernel] fn norm_backward_held_bf16: NormBackward, bf16;
@@ -43,7 +46,7 @@ macro_rules! kernels_with_sums {
         ///
         /// # Safety
         /// As for [`columns::run`].
-        #[kernel(launch_bounds(MAX_CONSUMERS + PRODUCER))]
+        #[kernel(launch_bounds(MAX_CONSUMERS + HELPERS))]
         pub unsafe fn $name(
             plan: Plan,
             function: NormBackward,

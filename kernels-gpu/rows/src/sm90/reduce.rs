@@ -1,9 +1,10 @@
-//! Statistics of a row: warps of all blocks that share it send theirs to each other, and read them a row
-//! later, while the next row is on its way.
+//! Statistics of a row: warps of a block send theirs to each other, blocks of a cluster those of all their
+//! warps, and read them a row later, while the next row is on its way.
 
-use super::ring::Shared;
+use super::ring::{Cursor, Shared};
 use crate::function::{PARTS, Statistics};
-use crate::plan::{EXCHANGES, Plan};
+use crate::plan::{EXCHANGES, MAX_CLUSTER, Plan};
+use cuda_std::warp::{FULL_MASK, sync_warp};
 use cuda_std::{cluster, mbarrier, vector};
 use primitives::warp::LANES;
 
@@ -14,8 +15,6 @@ pub struct Member {
     pub thread: u32,
     /// Its team.
     pub team: u32,
-    /// Rank of the block in its cluster.
-    pub rank: u32,
 }
 
 /// Where the statistics of a team's row go: the `turn`-th of its rows.
@@ -26,36 +25,26 @@ pub struct Member {
 /// knows: those of a cluster wait until each of its blocks has said that the row has been left ([`left`]).
 const _: () = assert!(EXCHANGES == 4);
 
-/// Hands the warp's statistics to all warps of the row's, its own included.
+/// Hands the warp's statistics to all warps of the team, its own included; in a cluster to the warp that
+/// hands the block's on.
 ///
 /// # Safety
 /// All threads of the warp call it, for the team's rows in order.
 #[inline(always)]
 pub unsafe fn send<S: Statistics<f32>>(plan: &Plan, shared: Shared, own: S, member: Member, turn: u32) -> S {
-    // SAFETY: the caller's contract; places of this warp, in this block or one that waits for them.
+    // SAFETY: the caller's contract; a place of this warp, which all have left.
     unsafe {
         if plan.team <= LANES {
             return own.reduce(plan.team);
         }
         let (of_warp, side) = (own.reduce(LANES), turn % EXCHANGES);
         let (warp, lane) = (member.thread / LANES, member.thread % LANES);
-        let bar = shared.control.exchange(side * MAX_TEAMS + member.team);
-        let slot = shared.control.parts(side * plan.slots + member.rank * (plan.consumers / LANES) + warp);
-        if plan.cluster > 1 {
-            if member.thread == 0 {
-                mbarrier::arrive_expect_tx(bar, plan.slots * PARTS_BYTES as u32);
-            }
-            if turn >= EXCHANGES {
-                mbarrier::wait_parity_cluster(shared.control.read(side), (turn / EXCHANGES - 1) % 2);
-            }
-            if lane < plan.cluster {
-                // A release to the cluster would wait for the results of the row before.
-                let (to, bar) = (cluster::map_shared(slot, lane), cluster::map_shared(bar, lane));
-                cluster::store_async_v4(to, of_warp.parts(), bar);
-            }
-        } else if lane == 0 {
-            vector::store_shared_v4(slot, of_warp.parts());
-            mbarrier::arrive(bar);
+        if plan.cluster > 1 && turn >= EXCHANGES {
+            mbarrier::wait_parity_cluster(shared.control.read(side), (turn / EXCHANGES - 1) % 2);
+        }
+        if lane == 0 {
+            vector::store_shared_v4(shared.control.parts(side * plan.slots + warp), of_warp.parts());
+            mbarrier::arrive(shared.control.exchange(side * MAX_TEAMS + member.team));
         }
         of_warp
     }
@@ -63,6 +52,60 @@ pub unsafe fn send<S: Statistics<f32>>(plan: &Plan, shared: Shared, own: S, memb
 
 /// Most teams of several warps in a block.
 pub const MAX_TEAMS: u32 = crate::plan::MAX_CONSUMERS / (2 * LANES);
+
+/// Hands the statistics of the block's warps, added up, to all blocks of the cluster, for all its rows. A
+/// message from each block to each is what a row takes: from each warp it took longer than the row's bytes
+/// where a cluster had 64 warps or more.
+///
+/// # Safety
+/// One whole warp calls it, in a cluster of several blocks, whose consumers send for the same tiles.
+#[inline(always)]
+pub unsafe fn hand_on<S: Statistics<f32>>(
+    plan: &Plan,
+    shared: Shared,
+    [lane, rank]: [u32; 2],
+    [mut tile, step]: [u32; 2],
+) {
+    let (mut turn, mut cursor) = (0, Cursor::START);
+    while tile < plan.tiles {
+        let (side, phase) = (turn % EXCHANGES, turn / EXCHANGES % 2);
+        // SAFETY: the warps' places, behind the barrier that says they are written; places of blocks that
+        // wait for this one, and have said that they read what was there.
+        unsafe {
+            mbarrier::wait_parity(shared.control.exchange(side * MAX_TEAMS), phase);
+            let of_warp = load(shared.control.parts(side * plan.slots + (lane & (plan.slots - 1))));
+            let of_block = S::reduce(of_warp, plan.slots);
+            let gathered = shared.control.gathered(side);
+            sync_warp(FULL_MASK);
+            if lane == 0 {
+                mbarrier::arrive(shared.control.empty(cursor.stage));
+                mbarrier::arrive_expect_tx(gathered, plan.cluster * PARTS_BYTES as u32);
+            }
+            if turn >= EXCHANGES {
+                mbarrier::wait_parity_cluster(shared.control.read(side), (turn / EXCHANGES - 1) % 2);
+            }
+            if lane < plan.cluster {
+                // A release to the cluster would wait for the results of the row before.
+                let slot = shared.control.of_blocks(side * MAX_CLUSTER + rank);
+                let (to, bar) = (cluster::map_shared(slot, lane), cluster::map_shared(gathered, lane));
+                cluster::store_async_v4(to, of_block.parts(), bar);
+            }
+        }
+        cursor = cursor.next(plan);
+        tile += step;
+        turn += 1;
+    }
+}
+
+/// The statistics at this shared address.
+///
+/// # Safety
+/// They are there.
+#[inline(always)]
+unsafe fn load<S: Statistics<f32>>(address: u32) -> S {
+    // SAFETY: the caller's word.
+    S::from_parts(unsafe { vector::load_shared_v4(address) })
+}
 
 /// The statistics of the whole row, whose `turn` it is; `sent` is what [`send`] gave for it.
 ///
@@ -82,30 +125,16 @@ pub unsafe fn receive<S: Statistics<f32>>(
             return sent;
         }
         let (side, phase) = (turn % EXCHANGES, turn / EXCHANGES % 2);
-        let bar = shared.control.exchange(side * MAX_TEAMS + member.team);
         let lane = member.thread % LANES;
-        let load =
-            |slot: u32| S::from_parts(vector::load_shared_v4(shared.control.parts(side * plan.slots + slot)));
         if plan.cluster > 1 {
-            mbarrier::wait_parity(bar, phase);
-            if plan.slots > LANES {
-                // Some rounds of 32, whose results go to neighbours.
-                let (rounds, mut round) = (plan.slots / LANES, 0);
-                let mut all = S::empty();
-                while round < rounds {
-                    let of_round = load(round * LANES + lane).reduce(LANES);
-                    if lane & (rounds - 1) == round {
-                        all = of_round;
-                    }
-                    round += 1;
-                }
-                return all.reduce(rounds);
-            }
-            return load(lane & (plan.slots - 1)).reduce(plan.slots);
+            mbarrier::wait_parity(shared.control.gathered(side), phase);
+            let block = lane & (plan.cluster - 1);
+            return S::reduce(load(shared.control.of_blocks(side * MAX_CLUSTER + block)), plan.cluster);
         }
-        mbarrier::wait_parity(bar, phase);
+        mbarrier::wait_parity(shared.control.exchange(side * MAX_TEAMS + member.team), phase);
         let warps = plan.team / LANES;
-        load(member.team * warps + (lane & (warps - 1))).reduce(warps)
+        let warp = member.team * warps + (lane & (warps - 1));
+        S::reduce(load(shared.control.parts(side * plan.slots + warp)), warps)
     }
 }
 

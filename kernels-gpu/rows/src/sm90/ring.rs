@@ -18,10 +18,14 @@ const WARPS: u32 = MAX_CONSUMERS / LANES;
 shared_plan! {
     /// Lies before the ring.
     pub struct Control {
-        /// Statistics of the warps of all blocks that share a row, of a few rows.
-        parts[EXCHANGES * WARPS * MAX_CLUSTER]: Parts,
-        /// Says that they have come, to a team.
+        /// Statistics of the block's warps, of a few rows.
+        parts[EXCHANGES * WARPS]: Parts,
+        /// Those of the blocks that share a row.
+        of_blocks[EXCHANGES * MAX_CLUSTER]: Parts,
+        /// Says that the warps' have come, to a team.
         exchange[EXCHANGES * MAX_TEAMS]: Mbarrier,
+        /// Says that the blocks' have come.
+        gathered[EXCHANGES]: Mbarrier,
         /// Says that all blocks of the cluster have read them.
         read[EXCHANGES]: Mbarrier,
         /// Says that a stage is full.
@@ -66,16 +70,16 @@ impl Shared {
             let thread = thread::thread_idx_x();
             if thread < plan.stages {
                 mbarrier::init(control.full(thread), 1);
-                mbarrier::init(control.empty(thread), plan.consumers / LANES);
+                // In a cluster the warp that hands statistics on leaves the rows too.
+                mbarrier::init(control.empty(thread), plan.consumers / LANES + u32::from(plan.cluster > 1));
                 mbarrier::fence_init();
             }
             if thread < EXCHANGES * MAX_TEAMS {
-                // Warps arrive at their own block's; bytes come to those of a cluster.
-                let arrivals = if plan.cluster > 1 { 1 } else { plan.team.div_ceil(LANES) };
-                mbarrier::init(control.exchange(thread), arrivals);
+                mbarrier::init(control.exchange(thread), plan.team.div_ceil(LANES));
                 mbarrier::fence_init();
             }
             if thread < EXCHANGES {
+                mbarrier::init(control.gathered(thread), 1);
                 mbarrier::init(control.read(thread), plan.cluster);
                 mbarrier::fence_init();
             }

@@ -1,0 +1,252 @@
+//! Convolutions of groups of few channels, by [`conv::grouped`].
+
+use conv::gather::Gather;
+use conv::grouped::gather::{conv_grouped_bf16, conv_grouped_f16};
+use conv::grouped::weight::{conv_grouped_weight_bf16, conv_grouped_weight_f16};
+use conv::grouped::{BLOCK, Grouped, MOST_SIDE, MOST_SLAB, MOST_TAPS, RESIDENT, THREADS};
+use conv::problem::{Convolution, Pass, Walk};
+use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
+use half::{bf16, f16};
+
+use crate::DType;
+use crate::error::Result;
+use crate::launch::{LaunchConfig, launch};
+use crate::memory::DeviceBuffer;
+use crate::ops::elementwise::made;
+use crate::stream::Stream;
+use crate::tensor::{Element, Shape, Tensor, TensorMut};
+
+use super::check::Problem;
+use super::operand::{Kernels, aligned};
+use super::weight::{MAX_PARTS, add_parts, parts_of};
+use super::{Activation, Algorithm, Fused};
+
+/// Bytes of shared memory that each block takes beside its own.
+const RESERVED: u32 = 1 << 10;
+/// Blocks along y and z of a grid, at most.
+const MAX_BLOCKS: u32 = 65535;
+/// Positions that are tried along an axis of a tile.
+const SIDES: [u32; 15] = [1, 2, 3, 4, 5, 7, 8, 10, 14, 19, 28, 32, 64, 128, 256];
+const _: () = assert!(SIDES[SIDES.len() - 1] <= MOST_SIDE);
+/// The cost of a tile beside its positions, in positions: barriers, and the wait for the first bytes.
+const OF_TILE: u64 = 48;
+
+/// The pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    Results,
+    InputsGradient,
+    FiltersGradient,
+}
+
+/// A convolution that these kernels compute, its kernels, and how it is cut.
+pub(super) struct Plan {
+    kernels: KernelsOf,
+    grouped: Grouped,
+    /// Blocks along y.
+    blocks: u32,
+}
+
+type Gathers = fn(&Stream, LaunchConfig, Grouped, [&Tensor; 2], Option<&Tensor>, TensorMut<'_>) -> Result<()>;
+type Weights = fn(&Stream, LaunchConfig, Grouped, [&Tensor; 2], &DeviceBuffer<f32>) -> Result<()>;
+
+/// The kernels of an element type.
+#[derive(Clone, Copy)]
+struct KernelsOf {
+    gather: Gathers,
+    weight: Weights,
+}
+
+fn kernels(dtype: DType) -> Option<KernelsOf> {
+    match dtype {
+        DType::F16 => Some(KernelsOf {
+            gather: run_gather::<f16, conv_grouped_f16>,
+            weight: run_weight::<f16, conv_grouped_weight_f16>,
+        }),
+        DType::BF16 => Some(KernelsOf {
+            gather: run_gather::<bf16, conv_grouped_bf16>,
+            weight: run_weight::<bf16, conv_grouped_weight_bf16>,
+        }),
+        _ => None,
+    }
+}
+
+impl Plan {
+    /// Of 16 bits, as many filters as channels of a group, 2, 4, 8 or 16, and few taps.
+    pub fn new(
+        stream: &Stream,
+        dtype: DType,
+        algorithm: Algorithm,
+        problem: &Problem,
+        of: Of,
+    ) -> Option<Self> {
+        let shape = problem.shape;
+        let kernels = kernels(dtype)?;
+        let [taps, classes] = [
+            u64::from(shape.height.filter) * u64::from(shape.width.filter),
+            u64::from(shape.height.classes()) * u64::from(shape.width.classes()),
+        ];
+        let has_elements =
+            [problem.x, problem.y, problem.filters].iter().all(|sides| sides.iter().all(|&side| side > 0));
+        let is_possible = algorithm == Algorithm::Auto
+            && shape.channels == shape.filters
+            && [2, 4, 8, 16].contains(&shape.channels)
+            && (shape.groups * shape.channels).is_multiple_of(<f16 as Kernels>::UNIT as u32)
+            && taps <= MOST_TAPS.into()
+            && classes <= MAX_BLOCKS.into()
+            && has_elements;
+        if !is_possible {
+            return None;
+        }
+        let device = stream.device().properties();
+        let shared =
+            (device.shared_per_sm / RESIDENT).saturating_sub(RESERVED).min(device.shared_per_block_optin);
+        let (grouped, blocks) = cut(&shape, of, device.sm_count * RESIDENT, shared.into())?;
+        Some(Self { kernels, grouped, blocks })
+    }
+
+    #[track_caller]
+    pub fn forward(
+        &self,
+        stream: &Stream,
+        of: &Problem,
+        operands: [&Tensor; 2],
+        fused: Fused<'_>,
+    ) -> Result<Tensor> {
+        let shape = Shape::of("Conv2d::forward", &of.y)?;
+        let bias = fused.bias.map(|bias| aligned(stream, bias)).transpose()?;
+        let (activation, has_bias) = (fused.activation as u32, bias.is_some().into());
+        let gather = Gather { activation, has_bias, ..self.grouped.gather };
+        self.gathered(stream, &shape, Grouped { gather, ..self.grouped }, operands, bias.as_ref())
+    }
+
+    #[track_caller]
+    pub fn input_gradient(&self, stream: &Stream, of: &Problem, operands: [&Tensor; 2]) -> Result<Tensor> {
+        let shape = Shape::of("Conv2d::input_gradient", &of.x)?;
+        self.gathered(stream, &shape, self.grouped, operands, None)
+    }
+
+    fn gathered(
+        &self,
+        stream: &Stream,
+        shape: &Shape,
+        grouped: Grouped,
+        [read, filters]: [&Tensor; 2],
+        bias: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        let (read, filters) = (aligned(stream, read)?, aligned(stream, filters)?);
+        let grid = [grouped.slabs(), self.blocks, grouped.classes()];
+        let config = LaunchConfig::new(grid, [THREADS, 1, 1]).with_shared(grouped.shared_bytes() as u32);
+        made(stream, shape, read.dtype(), |out| {
+            (self.kernels.gather)(stream, config, grouped, [&read, &filters], bias, out)
+        })
+    }
+
+    #[track_caller]
+    pub fn filter_gradient<T: Kernels>(
+        &self,
+        stream: &Stream,
+        of: &Problem,
+        [x, gradient]: [&Tensor; 2],
+    ) -> Result<Tensor> {
+        let shape = Shape::of("Conv2d::filter_gradient", &of.filters)?;
+        let (x, gradient) = (aligned(stream, x)?, aligned(stream, gradient)?);
+        let (grouped, parts) = (self.grouped, self.blocks);
+        let config = LaunchConfig::new([grouped.slabs(), parts, 1], [THREADS, 1, 1])
+            .with_shared(grouped.weight_shared_bytes() as u32);
+        made(stream, &shape, x.dtype(), |out| {
+            // SAFETY: the first launch writes all of it, the second reads it.
+            let sums = unsafe {
+                DeviceBuffer::<f32>::uninit(stream, shape.elements().saturating_mul(parts as usize))?
+            };
+            (self.kernels.weight)(stream, config, grouped, [&x, &gradient], &sums)?;
+            add_parts::<T>(stream, parts_of::<T>(of, &of.shape, parts), &sums, out)
+        })
+    }
+}
+
+/// The slab with the fewest channels that there are not, the tile whose rounds of blocks meet the fewest
+/// positions, and blocks along y, of so many that run at once with so many bytes of shared memory each.
+/// Nothing where no tile fits: taps far apart.
+fn cut(problem: &Convolution, of: Of, at_once: u32, shared: u64) -> Option<(Grouped, u32)> {
+    let is_backward = of == Of::InputsGradient;
+    let gather = Gather {
+        problem: *problem,
+        columns: problem.channels,
+        pass: if is_backward { Pass::Backward } else { Pass::Forward } as u32,
+        activation: Activation::None as u32,
+        has_bias: 0,
+    };
+    let channels = problem.groups * problem.channels;
+    let slabs = [MOST_SLAB, MOST_SLAB / 2, BLOCK];
+    let slab = slabs.into_iter().min_by_key(|&slab| channels.next_multiple_of(slab))?;
+    let whole = Grouped { gather, tile: [1, 1], slab };
+    let most = if of == Of::FiltersGradient { MAX_PARTS } else { MAX_BLOCKS };
+    let others = u64::from(whole.slabs()) * u64::from(whole.classes());
+    let blocks = (u64::from(at_once) / others).clamp(1, most.into());
+    // Positions of the class with the most.
+    let [rows, columns] = [problem.height, problem.width].map(|axis| {
+        let walk = if is_backward { Walk::backward(&axis, 0) } else { Walk::forward(&axis) };
+        walk.count
+    });
+    // Sides of equal length, as long as those that are tried at most.
+    let side = |count: u32, most: u32| count.div_ceil(count.div_ceil(most));
+    let mut best: Option<(u64, Grouped)> = None;
+    for most_rows in SIDES {
+        for most_columns in SIDES {
+            let grouped = Grouped { tile: [side(rows, most_rows), side(columns, most_columns)], ..whole };
+            let bytes = match of {
+                Of::FiltersGradient => grouped.weight_shared_bytes(),
+                Of::Results | Of::InputsGradient => grouped.shared_bytes(),
+            };
+            if bytes > shared {
+                break;
+            }
+            let time = grouped.tiles().div_ceil(blocks) * (grouped.met() + grouped.positions() + OF_TILE);
+            if best.is_none_or(|(least, _)| time < least) {
+                best = Some((time, grouped));
+            }
+        }
+    }
+    best.map(|(_, grouped)| (grouped, grouped.tiles().min(blocks) as u32))
+}
+
+fn run_gather<T, K>(
+    stream: &Stream,
+    config: LaunchConfig,
+    grouped: Grouped,
+    [read, filters]: [&Tensor; 2],
+    bias: Option<&Tensor>,
+    out: TensorMut<'_>,
+) -> Result<()>
+where
+    T: Element,
+    K: Kernel<Params = (Value<Grouped>, Ptr<T>, Ptr<T>, Ptr<T>, PtrMut<T>)>,
+{
+    let (read, filters) = (read.read::<T>(stream)?, filters.read::<T>(stream)?);
+    let bias = bias.map(|bias| bias.read::<T>(stream)).transpose()?;
+    let out = out.write::<T>(stream)?;
+    // SAFETY: `Plan::new` takes such groups and taps alone, and `cut` such tiles; the operands have the sides
+    // that the problem says, and lie at whole units, as does the result, which was just made and is
+    // exclusively borrowed; the bias has a number for each channel; grid, block and shared memory are the
+    // kernel's.
+    unsafe { launch::<K>(stream, config, (grouped, read, filters, bias, out)) }
+}
+
+fn run_weight<T, K>(
+    stream: &Stream,
+    config: LaunchConfig,
+    grouped: Grouped,
+    [x, gradient]: [&Tensor; 2],
+    sums: &DeviceBuffer<f32>,
+) -> Result<()>
+where
+    T: Element,
+    K: Kernel<Params = (Value<Grouped>, Ptr<T>, Ptr<T>, PtrMut<f32>)>,
+{
+    let (x, gradient) = (x.read::<T>(stream)?, gradient.read::<T>(stream)?);
+    // SAFETY: `Plan::new` takes such groups and taps alone, and `cut` such tiles; the operands have the sides
+    // that the problem says, and lie at whole units; the sums are as long as the parts, of which each block
+    // along y has one; grid, block and shared memory are the kernel's.
+    unsafe { launch::<K>(stream, config, (grouped, gradient, x, sums.view().within())) }
+}
