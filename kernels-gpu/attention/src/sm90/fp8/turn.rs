@@ -38,7 +38,7 @@ pub(super) unsafe fn turn<C: Config>(shared: Plan<C>, thread: u32) {
     let mut state = State::<C>::START;
     let (lane, row) = (thread % 32, thread % 8);
     let source = lane * LINE_BYTES + row * UNIT_BYTES;
-    let target = (lane / 8 % 2 * 8 + row) * LINE_BYTES + (lane / 16 ^ row) * UNIT_BYTES;
+    let target = (lane / 8 % 2 * 8 + row) * LINE_BYTES + ((lane / 16) ^ row) * UNIT_BYTES;
     let turner = Turner {
         warp: misc::opaque(thread / 32),
         lane,
@@ -95,7 +95,7 @@ impl Turner {
         while unit < columns * (C::BLOCK_N / LINE_KEYS) {
             let (column, line) = (unit % columns, unit / columns);
             let from = column / LINE_UNITS * C::KEY_BOX + line * LINE_KEYS * LINE_BYTES;
-            let from = shared.values(stage) + from + (self.source ^ column % LINE_UNITS * UNIT_BYTES);
+            let from = shared.values(stage) + from + (self.source ^ (column % LINE_UNITS * UNIT_BYTES));
             let to = line * C::TURNED_BOX + column * UNIT_COLUMNS * LINE_BYTES;
             let to = shared.turned(stage) + to + self.target;
             // Pieces of other keys of a line differ in other bits: lines begin at multiples of these.
@@ -107,7 +107,7 @@ impl Turner {
                         words[STEP] = matrix::ldmatrix_x4_trans(from + STEP as u32 * STEP_KEYS * LINE_BYTES);
                     });
                     unroll!(STEP in 0..4, {
-                        matrix::stmatrix_x4(to ^ STEP as u32 * STEP_KEYS, by_columns(words[STEP]));
+                        matrix::stmatrix_x4(to ^ (STEP as u32 * STEP_KEYS), by_columns(words[STEP]));
                     });
                 } else {
                     // Or the compiler would compute all of it before, for registers that there are not.
