@@ -23,14 +23,8 @@ use crate::sm90::fragments::{Boxes, Rounded, multiply_lines, multiply_rounded, z
 const WARPS: u32 = WARPGROUP / 32;
 /// A bit for each block of a pair.
 const BOTH: u16 = 0b11;
-/// Registers of a producer's and of a consumer's thread; and of a pair with a score function, whose producer
-/// walks lists, and whose consumers add dQ before they call it.
-const REGISTERS: [[u32; 2]; 2] = [[40, 232], [56, 224]];
-
-/// Whether the kernel is one of a pair with a score function.
-const fn is_walking<C: Config>() -> bool {
-    C::BLOCKS > 1 && !C::Function::IS_IDENTITY
-}
+/// Registers of a producer's and of a consumer's thread.
+const REGISTERS: [u32; 2] = [40, 232];
 
 /// The gradients of one tile of keys a block of threads, or a pair of them.
 ///
@@ -56,22 +50,14 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>, function: &C::Function) {
         grid::launch_dependents();
         tell_work(&arguments, shared, rank);
         if thread < WARPGROUP {
-            if is_walking::<C>() {
-                registers::set_max_registers_dec::<{ REGISTERS[1][0] }>();
-            } else {
-                registers::set_max_registers_dec::<{ REGISTERS[0][0] }>();
-            }
+            registers::set_max_registers_dec::<{ REGISTERS[0] }>();
             if thread == 0 {
                 produce::<C>(arguments, shared, rank);
             } else if thread / 32 > 0 && thread / 32 <= CONSUMERS && arguments.order.is_fixed() {
                 give_turns::<C>(arguments, shared, [rank, thread / 32 - 1]);
             }
         } else {
-            if is_walking::<C>() {
-                registers::set_max_registers_inc::<{ REGISTERS[1][1] }>();
-            } else {
-                registers::set_max_registers_inc::<{ REGISTERS[0][1] }>();
-            }
+            registers::set_max_registers_inc::<{ REGISTERS[1] }>();
             let thread = thread - WARPGROUP;
             // The assembler keeps what a warp's lanes agree on in registers of the warp.
             let (consumer, _) = warp_shuffle_idx(FULL_MASK, thread / WARPGROUP, 0, 32);

@@ -126,13 +126,7 @@ impl<C: Config> Consumer<'_, C> {
                 wgmma::wait_group::<0>();
             } else {
                 self.start_part(&mut part, stage ^ 1);
-                if C::Function::IS_IDENTITY {
-                    wgmma::wait_group::<1>();
-                } else {
-                    self.finish_part(&mut part);
-                    // A function wants the registers of dQ.
-                    self.add(&part, sums);
-                }
+                wgmma::wait_group::<1>();
             }
             wgmma::fence_registers(&mut scores);
             // The product's own registers are not to be read while it is under way.
@@ -147,8 +141,10 @@ impl<C: Config> Consumer<'_, C> {
             };
             sync_warp(FULL_MASK);
             self.release_queries(stage);
-            if !IS_FIRST && C::Function::IS_IDENTITY {
-                self.finish_part(&mut part);
+            if !IS_FIRST {
+                wgmma::wait_group::<0>();
+                wgmma::fence_registers(&mut part);
+                self.leave_scores();
             }
             shared.gradient_pipeline().consumer_wait(state);
             wgmma::fence_registers(d_values);
@@ -162,7 +158,7 @@ impl<C: Config> Consumer<'_, C> {
             }
             kept.write_registers::<C::Scores>(self.place_of_weights(), WARP_UNITS);
             Barrier::Weights(0).arrive();
-            if !IS_FIRST && C::Function::IS_IDENTITY {
+            if !IS_FIRST {
                 self.add(&part, sums);
             }
             wgmma::wait_group::<0>();
@@ -246,20 +242,6 @@ impl<C: Config> Consumer<'_, C> {
             multiply_lines::<C::Element, _, false>(part, boxes(shared.scores(0)), boxes(own), CONSUMER_KEYS);
             multiply_lines::<C::Element, _, true>(part, boxes(shared.scores(1)), boxes(other), CONSUMER_KEYS);
             wgmma::commit_group();
-        }
-    }
-
-    /// Waits for the consumer's part of dQ, whose dS may be overwritten then.
-    ///
-    /// # Safety
-    /// As for [`start_part`](Self::start_part), which has been called.
-    #[inline(always)]
-    unsafe fn finish_part(self, part: &mut C::QueryGradient) {
-        // SAFETY: the caller's contract.
-        unsafe {
-            wgmma::wait_group::<0>();
-            wgmma::fence_registers(part);
-            self.leave_scores();
         }
     }
 
