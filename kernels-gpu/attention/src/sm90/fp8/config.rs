@@ -58,6 +58,7 @@ pub trait Config: Copy + 'static {
     /// Checks that hold for every kernel; named in a `const` block of it.
     const CHECKED: () = {
         assert!(Self::SHARED <= SHARED_BYTES, "shared memory of a block");
+        assert!(Self::BLOCK_N.is_multiple_of(LINE_KEYS) && Self::BLOCK_N <= 256, "whole lines, one box high");
         assert!(Self::HEAD.is_multiple_of(BOX_COLUMNS) && Self::HEAD <= 256, "whole boxes, one product wide");
     };
 }

@@ -19,7 +19,7 @@ use crate::sm90::schedule::Followed;
 
 /// Keys of one `ldmatrix`.
 const STEP_KEYS: u32 = 32;
-/// Of a line.
+/// Loads of a line.
 const STEPS: usize = (LINE_KEYS / STEP_KEYS) as usize;
 /// Units of columns beside each other in a box.
 const LINE_UNITS: u32 = LINE_BYTES / UNIT_BYTES;
