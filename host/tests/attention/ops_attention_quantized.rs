@@ -253,7 +253,13 @@ impl Case {
         let setup = Setup::new(&stream, self)?;
         let (mut out, mut logarithms) = setup.fresh(&stream)?;
         let problem = setup.attention(&mut out, &mut logarithms).problem()?;
-        let configs: Vec<_> = candidates(&problem, &device).into_iter().map(|one| one.config).collect();
+        // Blocks of keys have one scale.
+        let is_fit = |keys: usize| keys == SCALE_BLOCK || self.per[1..] == [Per::Head; 2];
+        let configs: Vec<_> = candidates(&problem, &device)
+            .into_iter()
+            .map(|one| one.config)
+            .filter(|config| is_fit(config.block()[1] as usize))
+            .collect();
         assert!(!configs.is_empty(), "no kernel for {problem}");
         for config in configs {
             let what = format!("{problem} by {config}: {self:?}");
@@ -275,7 +281,7 @@ fn one_tile_and_several_blocks_of_keys() -> Outcome {
 
 #[test]
 fn lengths_around_those_of_tiles() -> Outcome {
-    for length in [1, 7, 63, 64, 65, 127, 129] {
+    for length in [1, 7, 63, 64, 65, 127, 129, 257] {
         Case { queries: length, keys: length, ..CAUSAL }.check()?;
     }
     Case { queries: 1, keys: 1000, ..PLAIN }.check()
@@ -428,6 +434,27 @@ fn wrong_calls_are_refused() -> Outcome {
     refused(backward.run(&stream), "the queries", "bf16 or f16")?;
     let choice = setup.attention(&mut out, &mut logarithms).explain(&stream)?;
     assert_eq!((choice.problem.dtype, choice.config.name()), (DType::F8E4M3, "attention_e4m3_128"));
+    Ok(())
+}
+
+/// A block of 256 keys has no one scale where each 128 have one of their own.
+#[test]
+fn wide_blocks_take_no_scales_of_blocks() -> Outcome {
+    if !is_hopper()? {
+        return Ok(());
+    }
+    let device = device()?;
+    let stream = device.stream()?;
+    let case = Case { queries: 300, keys: 300, per: [Per::Head, Per::Block, Per::Head], ..PLAIN };
+    let setup = Setup::new(&stream, case)?;
+    let (mut out, mut logarithms) = setup.fresh(&stream)?;
+    let problem = setup.attention(&mut out, &mut logarithms).problem()?;
+    let all = candidates(&problem, &device);
+    let wide = all.iter().find(|one| one.config.block()[1] > SCALE_BLOCK as u32).ok_or("no wide blocks")?;
+    let call = setup.attention(&mut out, &mut logarithms).run_with(&stream, &wide.config);
+    refused(call, "the configuration", "scales of blocks of 128 keys")?;
+    let choice = setup.attention(&mut out, &mut logarithms).explain(&stream)?;
+    assert_eq!(choice.config.block()[1], SCALE_BLOCK as u32);
     Ok(())
 }
 

@@ -1,21 +1,17 @@
 //! Attention of e4m3 operands, which come with scales.
 
-use attention::problem::AttentionParams;
-use attention::sm90::fp8::config::{BLOCK_N, SCALE_BLOCK, Turned};
-use attention::sm90::fp8::instances::{TABLE, attention_e4m3_128, attention_turn_e4m3};
-use attention::sm90::fp8::turn;
+use attention::sm90::fp8::config::SCALE_BLOCK;
+use attention::sm90::fp8::instances::{OF_SCALE_BLOCKS, TABLE, attention_e4m3_128};
 use cuda_std::kernel::Kernel;
 
 use crate::error::Result;
 use crate::launch::{self as kernel, LaunchConfig};
-use crate::memory::tensor_map::{L2Promotion, Swizzle, TensorMap, Tiling};
-use crate::memory::{DeviceBuffer, DeviceView, same_length};
+use crate::memory::{DeviceView, same_length};
 use crate::stream::Stream;
 
 use super::OPERATION;
 use super::check::invalid;
 use super::config::{Choice, Config};
-use super::heads::Heads;
 use super::launch::{Launch, unknown};
 use super::op::{Attention, Packed};
 use super::problem::Problem;
@@ -101,9 +97,8 @@ impl Quantized<'_> {
     /// # Errors
     /// As [`Attention::run`], and [`Error::Length`](crate::Error::Length) for another number of scales.
     pub fn run(self, stream: &Stream) -> Result<()> {
-        let problem = self.checked(stream)?;
-        let config = select::select(&problem, stream.device())?.config;
-        self.launch(stream, &problem, config)
+        let choice = self.choose(stream)?;
+        self.launch(stream, &choice.problem, choice.config)
     }
 
     /// As [`Attention::run_with`].
@@ -113,6 +108,11 @@ impl Quantized<'_> {
     pub fn run_with(self, stream: &Stream, config: &Config) -> Result<()> {
         let problem = self.checked(stream)?;
         select::check(&problem, stream.device(), *config)?;
+        if self.table(&problem)?.iter().all(|entry| entry != config.entry) {
+            let got = format!("{config}, with scales of blocks of {SCALE_BLOCK} keys");
+            let wanted = format!("blocks of {SCALE_BLOCK} keys, or a scale a head");
+            return Err(invalid("the configuration", got, wanted, "ask `explain` for one"));
+        }
         self.launch(stream, &problem, *config)
     }
 
@@ -121,7 +121,18 @@ impl Quantized<'_> {
     /// # Errors
     /// As [`Attention::explain`], and [`Error::Length`](crate::Error::Length) for another number of scales.
     pub fn explain(self, stream: &Stream) -> Result<Choice> {
-        select::select(&self.checked(stream)?, stream.device())
+        self.choose(stream)
+    }
+
+    fn choose(&self, stream: &Stream) -> Result<Choice> {
+        let problem = self.checked(stream)?;
+        select::select_from(self.table(&problem)?, &problem, stream.device())
+    }
+
+    /// The kernels that can take the scales.
+    fn table(&self, problem: &Problem) -> Result<select::Table> {
+        let [_, keys, values] = blocks(problem, self.scales)?;
+        Ok(if keys > 1 || values > 1 { OF_SCALE_BLOCKS } else { TABLE })
     }
 
     fn checked(&self, stream: &Stream) -> Result<Problem> {
@@ -140,92 +151,13 @@ impl Quantized<'_> {
             return Err(unknown(config));
         };
         let blocks = blocks(problem, self.scales)?;
-        let values = self.attention.values;
-        let Some((grid, mut launched)) = Launch::new(stream, problem, config, &mut self.attention)? else {
+        let Some((grid, launched)) = Launch::new(stream, problem, config, &mut self.attention)? else {
             return Ok(());
         };
-        // Without keys the kernel does not read their maps.
-        let turned = if values.shape.is_empty() {
-            None
-        } else {
-            Some(TurnedValues::new(stream, &launched.params, values, launched.packed)?)
-        };
-        if let Some(turned) = &turned {
-            launched.maps[2] = turned.map(config.head_size())?;
-        }
-        // SAFETY: the configuration is the entry's; the scales are as many as the blocks say; the values are
-        // turned before; else as `Launch::new` says.
+        // SAFETY: the configuration is the entry's, and its blocks of keys have one scale; the scales are as
+        // many as the blocks say; else as `Launch::new` says.
         unsafe { queue(stream, grid, launched, (self.scales, blocks)) }
     }
-}
-
-/// The values of a launch as [`Turned`] says.
-struct TurnedValues {
-    data: DeviceBuffer<u8>,
-    /// Bytes of a line, lines of a head, heads of a matrix, matrices.
-    sides: [usize; 4],
-}
-
-impl TurnedValues {
-    /// Queues the kernel that turns them.
-    fn new(
-        stream: &Stream,
-        params: &AttentionParams,
-        values: Heads<'_>,
-        packed: Option<Packed<'_>>,
-    ) -> Result<Self> {
-        let [matrices, _, heads, _] = values.sides();
-        let line_bytes = line_bytes(params, packed.is_some())?;
-        let blocks = blocks_that_turn(params)?;
-        let sides = [line_bytes as usize, Turned::lines(params.head_size) as usize, heads, matrices];
-        let bytes = sides.iter().fold(1usize, |all, &side| all.saturating_mul(side));
-        // SAFETY: bytes have no invalid values; the kernel writes all that the next one reads.
-        let mut data = unsafe { DeviceBuffer::uninit(stream, bytes)? };
-        let grid = LaunchConfig::new([blocks, 1, 1], [turn::THREADS, 1, 1]).overlapping_previous();
-        let [first_queries, first_keys] = Packed::first_rows(packed);
-        let arguments = (
-            *params,
-            values.data,
-            values.strides_of_rows(),
-            &mut data,
-            line_bytes,
-            first_queries,
-            first_keys,
-        );
-        // SAFETY: shapes, strides and lengths are checked; the lines have the bytes that the layout says; as
-        // many blocks as the kernel wants.
-        unsafe { kernel::launch::<attention_turn_e4m3>(stream, grid, arguments)? }
-        Ok(TurnedValues { data, sides })
-    }
-
-    /// A map in boxes of a block of keys of so many lines.
-    fn map(&self, lines: u32) -> Result<TensorMap<'_>> {
-        let tiling = Tiling::new(self.sides, [BLOCK_N, lines, 1, 1])
-            .swizzle(Swizzle::B128)
-            .l2_promotion(L2Promotion::B128);
-        TensorMap::new(self.data.view(), &tiling)
-    }
-}
-
-/// Bytes of a line of turned values.
-fn line_bytes(params: &AttentionParams, is_packed: bool) -> Result<u32> {
-    let bytes = Turned::line_bytes(params.keys, is_packed.then_some([params.key_rows, params.batch]));
-    // The copy engine counts them in 31 bits.
-    u32::try_from(bytes).ok().filter(|&bytes| bytes <= i32::MAX as u32).ok_or_else(|| {
-        let got = format!("{} rows of keys in {} sequences", params.key_rows, params.batch);
-        let wanted = format!("fewer than 2^31, with up to {BLOCK_N} more for each sequence");
-        invalid("the sequences", got, wanted, "split the sequences and call once for each part")
-    })
-}
-
-/// Blocks of the kernel that turns values.
-fn blocks_that_turn(params: &AttentionParams) -> Result<u32> {
-    let blocks = turn::blocks(params);
-    u32::try_from(blocks).ok().filter(|&blocks| blocks <= i32::MAX as u32).ok_or_else(|| {
-        let got = format!("{blocks} blocks of {BLOCK_N} keys");
-        let hint = "split the batch and call once for each part";
-        invalid("the values", got, "fewer than 2^31".to_owned(), hint)
-    })
 }
 
 /// Scales of a head: of queries, keys and values.
@@ -302,46 +234,3 @@ macro_rules! launches {
     };
 }
 attention::for_each_sm90_fp8_kernel!(launches);
-
-#[cfg(test)]
-mod tests {
-    use attention::problem::AttentionParams;
-
-    use super::super::launch::list_params;
-    use super::super::{Mask, Problem};
-    use super::{blocks_that_turn, line_bytes};
-    use crate::tensor::DType;
-
-    fn params(batch: u32, keys: u32, packed: Option<[u32; 2]>) -> AttentionParams {
-        list_params(&Problem {
-            dtype: DType::F8E4M3,
-            batch,
-            queries: 1,
-            keys,
-            heads: 4,
-            kv_heads: 2,
-            head_size: 200,
-            mask: Mask::FULL,
-            packed,
-            log_sum_exp: false,
-        })
-    }
-
-    #[test]
-    fn lines_have_whole_blocks_of_each_sequence() {
-        assert_eq!(line_bytes(&params(3, 129, None), false).ok(), Some(256));
-        assert_eq!(line_bytes(&params(3, 129, Some([1, 130])), true).ok(), Some(256 + 3 * 128));
-        let many = params(1 << 24, 1, Some([1, 1 << 24]));
-        let why = line_bytes(&many, true).map_err(|error| error.to_string());
-        assert!(
-            why.is_err_and(|why| why.contains("16777216 sequences") && why.contains("split the sequences"))
-        );
-    }
-
-    #[test]
-    fn blocks_turn_128_columns_of_128_keys() {
-        assert_eq!(blocks_that_turn(&params(3, 129, None)).ok(), Some(3 * 2 * 2 * 2));
-        let many = blocks_that_turn(&params(1 << 20, 1 << 20, None)).map_err(|error| error.to_string());
-        assert!(many.is_err_and(|why| why.contains("the values") && why.contains("split the batch")));
-    }
-}

@@ -134,7 +134,7 @@ fn add<T: Element + testkit::Element + Pod>(stream: &Stream, stops: &mut Vec<Sto
     Ok(())
 }
 
-/// Each kernel of e4m3: a scale a head with all keys, a scale a block on packed sequences.
+/// Each kernel of e4m3: a scale a head with all keys; on packed sequences a scale a block, if it can.
 fn add_quantized(stream: &Stream, stops: &mut Vec<Stop>) -> Outcome {
     let operands = Operands::<E4M3>::new(stream)?;
     let mut out = DeviceBuffer::<bf16>::zeroed(stream, operands.queries.len())?;
@@ -156,8 +156,9 @@ fn run_quantized(stream: &Stream, config: &Config, mask: Mask, is_packed: bool) 
     let operands = Operands::<E4M3>::new(stream)?;
     let mut out = DeviceBuffer::<bf16>::zeroed(stream, operands.queries.len())?;
     let mut logarithms = DeviceBuffer::zeroed(stream, operands.rows() * HEADS[0])?;
-    // Of two sequences, in blocks of 128 rows; or of one.
-    let counts = HEADS.map(|heads| if is_packed { 2 * heads * LONGEST.div_ceil(128) } else { heads });
+    // Of two sequences, in blocks of 128 rows if the kernel's blocks are as long; or of one.
+    let blocks = if config.block()[1] == 128 { LONGEST.div_ceil(128) } else { 1 };
+    let counts = HEADS.map(|heads| if is_packed { 2 * heads * blocks } else { heads });
     let scales = |count: usize| {
         let numbers: Vec<f32> = (0..count).map(|at| 1.0 + at as f32 / 8.0).collect();
         DeviceBuffer::from_slice(stream, &numbers)

@@ -17,30 +17,36 @@ use super::super::schedule::Board;
 pub const CONSUMERS: u32 = 2;
 /// Queries of a block's tile.
 pub const BLOCK_M: u32 = CONSUMERS * CONSUMER_ROWS;
-/// Keys of a block: a line of turned values.
-pub const BLOCK_N: u32 = LINE_BYTES;
-/// Rows with one scale, where scales are of blocks.
-pub const SCALE_BLOCK: u32 = 128;
 /// Threads of a block.
 pub const THREADS: u32 = (1 + CONSUMERS) * WARPGROUP;
+/// Keys of a line of turned values.
+pub const LINE_KEYS: u32 = LINE_BYTES;
+/// Rows with one scale, where scales are of blocks.
+pub const SCALE_BLOCK: u32 = 128;
+/// Warps that turn values.
+pub const TURNERS: u32 = 3;
 /// Columns of a box: 128 bytes, the span of the swizzle.
 pub const BOX_COLUMNS: u32 = LINE_BYTES;
 /// Bytes of a box of queries.
 pub const QUERY_BOX: u32 = CONSUMER_ROWS * LINE_BYTES;
-/// Bytes of a box of keys, or of values.
-pub const KEY_BOX: u32 = BLOCK_N * LINE_BYTES;
 
-const _: () = assert!(SCALE_BLOCK == BLOCK_M && SCALE_BLOCK == BLOCK_N, "one scale a tile, and a block");
-
-/// A thread's scores.
-pub type Scores = [f32; BLOCK_N as usize / 2];
+const _: () = assert!(SCALE_BLOCK == BLOCK_M, "one scale a tile");
 
 /// A kernel. Constants with values follow from the others.
 pub trait Config: Copy + 'static {
+    /// A thread's scores: 64 queries x `BLOCK_N` keys of a consumer.
+    type Scores: Fragment;
     /// A thread's results: 64 queries x `HEAD` columns.
     type Result: Fragment;
-    /// Stages of keys, and as many of values.
+    /// Stages of keys, of values, and of turned values.
     const STAGES: u32;
+
+    /// Keys of a block.
+    const BLOCK_N: u32 = Self::Scores::N;
+    /// Bytes of a box of keys, or of values.
+    const KEY_BOX: u32 = Self::BLOCK_N * LINE_BYTES;
+    /// Bytes of a box of turned values: a line for each column.
+    const TURNED_BOX: u32 = Self::HEAD * LINE_BYTES;
 
     /// Largest head size.
     const HEAD: u32 = Self::Result::N;
@@ -52,48 +58,9 @@ pub trait Config: Copy + 'static {
     /// Checks that hold for every kernel; named in a `const` block of it.
     const CHECKED: () = {
         assert!(Self::SHARED <= SHARED_BYTES, "shared memory of a block");
+        assert!(Self::BLOCK_N.is_multiple_of(LINE_KEYS) && Self::BLOCK_N <= 256, "whole lines, one box high");
         assert!(Self::HEAD.is_multiple_of(BOX_COLUMNS) && Self::HEAD <= 256, "whole boxes, one product wide");
     };
-}
-
-/// Turned values in global memory: of each matrix and head of keys a line a column, which has all keys,
-/// padded to whole blocks with zeros. Packed sequences begin with a block.
-///
-/// The order of k is free, so keys lie in that in which weights do: `slot 4 q + r` of 16 is key
-/// `8 (r / 2) + 2 q + r % 2`. Of 16 columns the even ones come first: a thread of a consumer gets four
-/// neighbours of each row.
-#[derive(Clone, Copy)]
-pub struct Turned;
-
-impl Turned {
-    /// Columns whose lines are in an order of their own.
-    pub const COLUMNS: u32 = 16;
-
-    /// Lines of a head.
-    #[inline(always)]
-    #[must_use]
-    pub const fn lines(head_size: u32) -> u32 {
-        head_size.next_multiple_of(Self::COLUMNS)
-    }
-
-    /// Bytes of a line, of sequences of so many keys; or of all `rows` of `sequences` that are packed.
-    #[must_use]
-    pub const fn line_bytes(keys: u32, packed: Option<[u32; 2]>) -> u64 {
-        match packed {
-            None => keys.next_multiple_of(BLOCK_N) as u64,
-            Some([rows, sequences]) => {
-                rows.next_multiple_of(BLOCK_N) as u64 + sequences as u64 * BLOCK_N as u64
-            }
-        }
-    }
-
-    /// Where the keys of packed sequence `batch` begin in a line, whose first one is row `first_key`: behind
-    /// the blocks of all earlier ones, each of which has less than one more than its keys.
-    #[inline(always)]
-    #[must_use]
-    pub const fn first(first_key: u32, batch: u32) -> u32 {
-        first_key.next_multiple_of(BLOCK_N) + batch * BLOCK_N
-    }
 }
 
 shared_plan! {
@@ -103,8 +70,10 @@ shared_plan! {
         queries[CONSUMERS]: Queries<C>,
         /// The stages of keys.
         keys[C::STAGES]: Keys<C>,
-        /// The stages of turned values: a line of `BLOCK_N` keys for each column.
+        /// The stages of values.
         values[C::STAGES]: Keys<C>,
+        /// The stages of turned values.
+        turned[C::STAGES]: Keys<C>,
         /// Say that a consumer's queries have come.
         queries_full[CONSUMERS]: Mbarrier,
         /// Say that they may be overwritten.
@@ -113,6 +82,10 @@ shared_plan! {
         key_pipeline: Pipeline<Of<C>>,
         /// The barriers of the stages of values.
         value_pipeline: Pipeline<Of<C>>,
+        /// Say that a stage of turned values is complete.
+        turned_full[C::STAGES]: Mbarrier,
+        /// Say that it may be overwritten.
+        turned_empty[C::STAGES]: Mbarrier,
         /// The barriers of the tickets.
         schedule: Pipeline<Tickets>,
         /// The tiles that are computed next.
@@ -143,7 +116,7 @@ shared_bytes! {
 shared_bytes! {
     /// A block of keys, boxes of `BLOCK_N` rows one behind the other; or of turned values, as many bytes in
     /// one box.
-    pub struct Keys<C: Config>(C::BOXES * KEY_BOX, align ALIGN);
+    pub struct Keys<C: Config>(C::BOXES * C::KEY_BOX, align ALIGN);
 }
 
 /// The depth of a kernel's pipelines and the shape of its cluster, for [`primitives`].

@@ -8,7 +8,7 @@ use layout::wgmma::{K_BYTES, Swizzle, advance, descriptor};
 use primitives::tma::LINE_BYTES;
 use primitives::unroll;
 
-use super::config::{Alone, BLOCK_N, CONSUMERS, Config, KEY_BOX, Plan, QUERY_BOX, Scores, State};
+use super::config::{Alone, CONSUMERS, Config, LINE_KEYS, Plan, QUERY_BOX, State};
 use super::forward::Arguments;
 use super::scales::TileHeads;
 use super::softmax::{Rows, WEIGHT_UNIT};
@@ -22,40 +22,49 @@ use crate::sm90::schedule::{Followed, Ticket, Work};
 use crate::sm90::scores::hide;
 use crate::softmax::sink_of;
 
-/// Products of k of one instruction in a block of keys.
-const STEPS: usize = (BLOCK_N / K_BYTES) as usize;
+/// Most products of k of one instruction in a block of keys.
+const MAX_STEPS: usize = 8;
+/// Steps of a line of turned values.
+const LINE_STEPS: usize = (LINE_KEYS / K_BYTES) as usize;
 
 /// Columns whose products are summed apart from those of other blocks.
 const PART_COLUMNS: u32 = 128;
-/// Bytes of their turned values.
+/// Bytes of their turned values, of a line's keys.
 const PART_BYTES: u32 = PART_COLUMNS * LINE_BYTES;
 /// A thread's part of them.
 type Part = [f32; PART_COLUMNS as usize / 2];
 
 /// The weights of a block, rounded: registers of a left operand.
 #[derive(Clone, Copy)]
-struct Weights([[u32; 4]; STEPS]);
+struct Weights([[u32; 4]; MAX_STEPS]);
 
 impl Weights {
     #[inline(always)]
     const fn zero() -> Self {
-        Self([[0; 4]; STEPS])
+        Self([[0; 4]; MAX_STEPS])
     }
 
     /// Keeps the compiler from moving writes of the registers behind this place.
     #[inline(always)]
-    fn fence(&mut self) {
-        unroll!(STEP in 0..4, { wgmma::fence_operand(&mut self.0[STEP]); });
+    fn fence<S: Fragment>(&mut self) {
+        unroll!(STEP in 0..8, {
+            if STEP < steps::<S>() / 4 {
+                wgmma::fence_operand(&mut self.0[STEP]);
+            }
+        });
     }
 
     /// Rounds a block's weights. A register has two neighbours of 8 keys and two of the next 8.
     #[inline(always)]
-    fn set(&mut self, x: &Scores) {
-        unroll!(STEP in 0..4, {
-            unroll!(I in 0..4, {
-                let first = 16 * STEP + I / 2 * 8 + I % 2 * 2;
-                self.0[STEP][I] = e4m3x4_from_f32([x[first], x[first + 1], x[first + 4], x[first + 5]]);
-            });
+    fn set<S: Fragment>(&mut self, scores: &S) {
+        let x = scores.as_ref();
+        unroll!(STEP in 0..8, {
+            if STEP < steps::<S>() / 4 {
+                unroll!(I in 0..4, {
+                    let first = 16 * STEP + I / 2 * 8 + I % 2 * 2;
+                    self.0[STEP][I] = e4m3x4_from_f32([x[first], x[first + 1], x[first + 4], x[first + 5]]);
+                });
+            }
         });
     }
 }
@@ -191,7 +200,7 @@ impl<'a, C: Config> Consumer<'a, C> {
         let Self { arguments, shared, consumer, .. } = self;
         let queries = shared.queries(consumer);
         let (mut index, mut change) = (0, 1.0);
-        let mut scores: Scores = zero();
+        let mut scores: C::Scores = zero();
         // SAFETY: the caller's contract. Stages are read between their wait and their release; registers of
         // products under way are left alone until the wait for them.
         unsafe {
@@ -212,7 +221,7 @@ impl<'a, C: Config> Consumer<'a, C> {
                     change = sums.next(arguments, ticket.get::<Identity>(index).block);
                     shared.key_pipeline().consumer_wait(at.keys);
                 }
-                shared.value_pipeline().consumer_wait(at.values);
+                mbarrier::wait_parity(shared.turned_full(at.values.stage), at.values.phase);
                 Barrier::Turn(consumer).sync();
                 unroll!(PART in 0..2, {
                     if PART < parts::<C>() {
@@ -239,9 +248,9 @@ impl<'a, C: Config> Consumer<'a, C> {
     /// # Safety
     /// As for [`multiply`]; the stage is full.
     #[inline(always)]
-    unsafe fn multiply_scores(self, scores: &mut Scores, queries: u32, stage: u32) {
+    unsafe fn multiply_scores(self, scores: &mut C::Scores, queries: u32, stage: u32) {
         let queries = Boxes { first: queries, stride: QUERY_BOX };
-        let keys = Boxes { first: self.shared.keys(stage), stride: KEY_BOX };
+        let keys = Boxes { first: self.shared.keys(stage), stride: C::KEY_BOX };
         // SAFETY: the caller's contract.
         unsafe {
             wgmma::fence_registers(scores);
@@ -259,19 +268,22 @@ impl<'a, C: Config> Consumer<'a, C> {
     /// As for [`wgmma::mma_ra`]; the stage is full.
     #[inline(always)]
     unsafe fn multiply_values(self, part: &mut Part, weights: &mut Weights, stage: u32, number: usize) {
-        weights.fence();
+        weights.fence::<C::Scores>();
         // SAFETY: the caller's contract.
         unsafe { wgmma::fence() }
-        let first = self.shared.values(stage) + number as u32 * PART_BYTES;
+        let first = self.shared.turned(stage) + number as u32 * PART_BYTES;
         let start = advance(descriptor(0, 0, Swizzle::B128.period(), Swizzle::B128), first);
-        unroll!(STEP in 0..4, {
-            let values = advance(start, STEP as u32 * K_BYTES);
-            // SAFETY: the caller's contract.
-            unsafe {
-                if STEP == 0 {
-                    wgmma::mma_ra_overwrite::<E4M3, E4M3, _, 0>(part, &weights.0[STEP], values);
-                } else {
-                    wgmma::mma_ra::<E4M3, E4M3, _, 0>(part, &weights.0[STEP], values, true);
+        unroll!(STEP in 0..8, {
+            if STEP < steps::<C::Scores>() / 4 {
+                let line = (STEP / LINE_STEPS) as u32 * C::TURNED_BOX;
+                let values = advance(start, line + (STEP % LINE_STEPS) as u32 * K_BYTES);
+                // SAFETY: the caller's contract.
+                unsafe {
+                    if STEP == 0 {
+                        wgmma::mma_ra_overwrite::<E4M3, E4M3, _, 0>(part, &weights.0[STEP], values);
+                    } else {
+                        wgmma::mma_ra::<E4M3, E4M3, _, 0>(part, &weights.0[STEP], values, true);
+                    }
                 }
             }
         });
@@ -302,9 +314,10 @@ impl<'a, C: Config> Consumer<'a, C> {
     /// As for [`release_keys`](Self::release_keys).
     #[inline(always)]
     unsafe fn release_values(self, at: &mut Progress<C>) {
-        let pipeline = self.shared.value_pipeline();
-        // SAFETY: the caller's contract.
-        unsafe { pipeline.consumer_release(at.values.stage, self.thread, Alone::<C>::of_rank(0)) }
+        if self.thread == 0 {
+            // SAFETY: the caller's contract.
+            unsafe { mbarrier::arrive(self.shared.turned_empty(at.values.stage)) }
+        }
         at.values = at.values.next();
     }
 
@@ -325,13 +338,13 @@ impl<'a, C: Config> Consumer<'a, C> {
     /// # Safety
     /// As for [`Ticket::place`].
     #[inline(always)]
-    unsafe fn hide(self, scores: &mut Scores, ticket: Ticket, Listed { block, is_partial }: Listed) {
+    unsafe fn hide(self, scores: &mut C::Scores, ticket: Ticket, Listed { block, is_partial }: Listed) {
         if !is_partial {
             return;
         }
         // Places are computed here, and not kept over blocks without a mask.
         let place = Self { thread: misc::opaque(self.thread), ..self };
-        let column = block * BLOCK_N + place.thread % 4 * 2;
+        let column = block * C::BLOCK_N + place.thread % 4 * 2;
         let band = self.arguments.base.params.band;
         // Nor is what the band says, which the producer asks too.
         let band = Band { top_left: misc::opaque(band.top_left), ..band };

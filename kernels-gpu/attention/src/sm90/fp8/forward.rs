@@ -4,26 +4,27 @@ use cuda_std::tma::TensorMap;
 use cuda_std::warp::{FULL_MASK, warp_shuffle_idx};
 use cuda_std::{grid, mbarrier, misc, registers, shared, thread, tma};
 use primitives::shared_plan::SharedType;
+use primitives::warp::LANES;
 
 use super::config::{
-    BLOCK_M, BLOCK_N, BOX_COLUMNS, CONSUMERS, Config, KEY_BOX, Keys, Plan, QUERY_BOX, Queries, State, Turned,
+    BLOCK_M, BOX_COLUMNS, CONSUMERS, Config, Keys, Plan, QUERY_BOX, Queries, State, TURNERS,
 };
 use super::consumer::Consumer;
 use super::scales::{Scales, TileHeads};
-use crate::problem::{AttentionParams, Tiles};
+use super::turn::turn;
+use crate::problem::{AttentionParams, Sequence, Tiles};
 use crate::score::Identity;
 use crate::sm90::config::{CONSUMER_ROWS, WARPGROUP};
 use crate::sm90::forward;
 use crate::sm90::schedule::{Drawn, Work, releases};
 
 /// Registers of the producer's and a consumer's thread.
-const REGISTERS: [u32; 2] = [24, 240];
+const REGISTERS: [u32; 2] = [40, 232];
 
 /// The arguments of a launch. Results are bf16, and do not leave by the copy engine.
 #[derive(Clone, Copy)]
 pub struct Arguments<'a> {
-    /// As for the other kernels, in boxes of 128 columns. The map of values is that of [`Turned`] ones,
-    /// `[batch, heads of keys, lines, keys]` in boxes of `BLOCK_N` keys of all lines.
+    /// As for the other kernels, in boxes of 128 columns.
     pub base: forward::Arguments<'a, Identity>,
     /// The scales.
     pub scales: Scales,
@@ -54,6 +55,8 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
             registers::set_max_registers_dec::<{ REGISTERS[0] }>();
             if thread == 0 {
                 produce::<C>(arguments, shared);
+            } else if let Some(thread) = thread.checked_sub(LANES) {
+                turn::<C>(shared, thread);
             }
         } else {
             registers::set_max_registers_inc::<{ REGISTERS[1] }>();
@@ -79,8 +82,14 @@ unsafe fn make_barriers<C: Config>(shared: Plan<C>) {
             consumer += 1;
         }
         shared.key_pipeline().init(CONSUMERS);
-        shared.value_pipeline().init(CONSUMERS);
-        shared.schedule().init(releases(CONSUMERS));
+        shared.value_pipeline().init(TURNERS);
+        let mut stage = 0;
+        while stage < C::STAGES {
+            mbarrier::init(shared.turned_full(stage), TURNERS);
+            mbarrier::init(shared.turned_empty(stage), CONSUMERS);
+            stage += 1;
+        }
+        shared.schedule().init(releases(CONSUMERS) + TURNERS);
         mbarrier::fence_init();
     }
 }
@@ -105,25 +114,24 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
             let (queries, heads) = (misc::opaque(params.queries), misc::opaque(params.heads));
             let params = AttentionParams { queries, heads, ..*params };
             let base = forward::Arguments { params: &params, ..arguments.base };
-            let work = base.work(number, [BLOCK_M, BLOCK_N]);
+            let work = base.work(number, [BLOCK_M, C::BLOCK_N]);
             let Work { tile, sequence, blocks } = work;
             drawn.tell(Some(work), |slot| {
                 TileHeads { address: shared.heads(slot) }.write(arguments, tile);
             });
             if work.has_queries() && blocks.count > 0 {
                 let [head, matrix] = [(tile.head / params.group.max(1)) as i32, sequence.matrix as i32];
-                let first = if base.is_packed() { Turned::first(sequence.first_key, tile.batch) } else { 0 };
                 let load_values = |state: State<C>, block: u32| {
                     let full = shared.value_pipeline().producer_acquire(state, Keys::<C>::BYTES);
-                    let coords = [(first + block * BLOCK_N) as i32, 0, head, matrix];
-                    tma::load_4d(shared.values(state.stage), maps.values, full, coords);
+                    let (row, to) = (row_of::<C>(sequence, block), shared.values(state.stage));
+                    load_boxes::<C>(maps.values, to, C::KEY_BOX, full, [row, head, matrix]);
                 };
                 let (mut index, mut earlier) = (0, 0);
                 while index < blocks.count {
                     let block = blocks.get(index).block;
                     let full = shared.key_pipeline().producer_acquire(keys, Keys::<C>::BYTES);
-                    let row = (sequence.first_key + block * BLOCK_N) as i32;
-                    load_boxes::<C>(maps.keys, shared.keys(keys.stage), KEY_BOX, full, [row, head, matrix]);
+                    let (row, to) = (row_of::<C>(sequence, block), shared.keys(keys.stage));
+                    load_boxes::<C>(maps.keys, to, C::KEY_BOX, full, [row, head, matrix]);
                     keys = keys.next();
                     if index == 0 {
                         load_queries::<C>(maps.queries, shared, work, parity);
@@ -143,6 +151,12 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
     }
     // SAFETY: the caller's contract.
     unsafe { drawn.tell(None, |_| ()) }
+}
+
+/// The first row of a block of keys, and of values.
+#[inline(always)]
+const fn row_of<C: Config>(sequence: Sequence, block: u32) -> i32 {
+    (sequence.first_key + block * C::BLOCK_N) as i32
 }
 
 /// Starts the copies of a tile's boxes from this row, head and matrix.

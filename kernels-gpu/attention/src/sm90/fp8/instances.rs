@@ -5,28 +5,28 @@ use cuda_std::wgmma::ElementType;
 #[cfg(feature = "kernels")]
 use cuda_std::{kernel, tma::TensorMap};
 
-use super::config::{BLOCK_M, BLOCK_N, Config, THREADS};
+use super::config::{BLOCK_M, Config, SCALE_BLOCK, THREADS};
 use crate::sm90::instances::Entry;
 #[cfg(feature = "kernels")]
 use {
     super::forward::{Arguments, run},
     super::scales::{Scale, Scales},
-    super::turn,
     crate::block_lists::Lists,
-    crate::problem::{AttentionParams, Packing, Strides},
+    crate::problem::{AttentionParams, Packing},
     crate::score::Identity,
     crate::sm90::forward::{self, Maps, Outputs},
 };
 
-/// Kernels: name, largest head size, stages.
+/// Kernels: name, largest head size, keys of a block, stages.
 macro_rules! kernels {
-    ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: head $head:literal, $stages:literal stages;)*) => {
+    ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: head $head:literal, $keys:literal keys, $stages:literal stages;)*) => {
         $(
             /// The configuration of the kernel of this name.
             #[derive(Clone, Copy)]
             pub struct $config;
 
             impl Config for $config {
+                type Scores = [f32; $keys / 2];
                 type Result = [f32; $head / 2];
                 const STAGES: u32 = $stages;
             }
@@ -80,7 +80,7 @@ macro_rules! kernels {
             name: stringify!($name),
             element: ElementType::E4m3,
             head: $config::HEAD,
-            block: [BLOCK_M, BLOCK_N],
+            block: [BLOCK_M, $config::BLOCK_N],
             threads: THREADS,
             shared: $config::SHARED,
         }),*];
@@ -95,28 +95,16 @@ macro_rules! kernels {
 }
 
 kernels! { $
-    #[kernel] fn attention_e4m3_128 as E4m3Head128: head 128, 3 stages;
-    #[kernel] fn attention_e4m3_256 as E4m3Head256: head 256, 3 stages;
+    #[kernel] fn attention_e4m3_128 as E4m3Head128: head 128, 128 keys, 3 stages;
+    #[kernel] fn attention_e4m3_256 as E4m3Head256: head 256, 128 keys, 2 stages;
+    #[kernel] fn attention_e4m3_128_wide as E4m3Head128Wide: head 128, 256 keys, 2 stages;
 }
 
-/// Values turned for the kernels of the table; see [`turn`].
-///
-/// # Safety
-/// As [`turn::run`].
-#[cfg(feature = "kernels")]
-#[kernel(launch_bounds(turn::THREADS))]
-pub unsafe fn attention_turn_e4m3(
-    params: AttentionParams,
-    values: *const u8,
-    strides: Strides,
-    turned: *mut u8,
-    line_bytes: u32,
-    first_queries: *const i32,
-    first_keys: *const i32,
-) {
-    let packing = Packing { queries: first_queries, keys: first_keys };
-    // SAFETY: the caller's contract.
-    unsafe {
-        turn::run(turn::Arguments { params: &params, packing, values, strides, turned, line_bytes });
+/// The kernels whose blocks of keys have one scale, where scales are of blocks.
+pub const OF_SCALE_BLOCKS: &[Entry] = {
+    let mut count = 0;
+    while count < TABLE.len() && TABLE[count].block[1] == SCALE_BLOCK {
+        count += 1;
     }
-}
+    TABLE.split_at(count).0
+};

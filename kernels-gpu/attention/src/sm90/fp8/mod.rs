@@ -1,14 +1,14 @@
 //! The forward pass of e4m3 operands with scales: tensor cores multiply them at twice the rate.
 //!
 //! ```text
-//!  before     V turned, in global memory (a kernel of its own)
 //!  producer   K0 | Q | K1 | V0 | K2 | V1 | ... (1 thread)
+//!  turners    . V0 turned | V1 turned | ...    (3 warps)
 //!  consumer 0 S0 | softmax     | P0 V0, S1   | softmax     | P1 V1, S2   | ...
 //!  consumer 1 S0 | . softmax   |  softmax    | P0 V0, S1   | softmax     | ...
 //! ```
-//! * **Values are turned** ([`turn`]). 8-bit operands lie along k: keys side by side, for `P V`. A kernel of
-//!   its own does it once, which reads and writes as many bytes as values have. Warps beside the consumers
-//!   would do it for each tile of queries, and take issue slots and shared memory from these.
+//! * **Values are turned** by warps beside the consumers (`turn`). 8-bit operands lie along k: keys side by
+//!   side, for `P V`. Some 40 instructions turn 128 keys by 16 columns.
+//! * **Blocks of 256 keys** at head size 128: a consumer's waits come once a block, and so half as often.
 //! * **Keys of a weight.** A thread's scores are those of other keys than its registers of a left operand
 //!   have room for. The order of k is free, so the turned values take the order in which weights lie:
 //!   `slot 4 q + r` of 16 is key `8 (r / 2) + 2 q + r % 2`.
@@ -30,4 +30,4 @@ pub mod forward;
 pub mod instances;
 pub mod scales;
 mod softmax;
-pub mod turn;
+mod turn;

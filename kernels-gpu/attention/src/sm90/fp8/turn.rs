@@ -1,174 +1,152 @@
-//! Values are turned: from keys below each other, as callers have them, to keys side by side, as [`Turned`]
-//! says. A kernel of its own, before the main one, which would do it again for each tile of queries.
+//! Values are turned: from keys below each other, as the copy engine brings them, to keys side by side.
 //!
-//! ```text
-//!   block   128 keys x 128 columns of a head
-//!   warp     32 keys, a row of 128 bytes each
-//!   lane     16 of these, by 8 columns: 16 bytes of 8 lines, of which its neighbour has the next 16
-//! ```
-//! A lane has its keys in registers, and sorts their bytes four by four. No shared memory. Two lanes write a
-//! whole sector of 32 bytes: a part of one would be read from memory first.
+//! A unit of work is 128 keys by 16 columns. `ldmatrix.trans` gives a lane the bytes of two columns, 2 g and
+//! 2 g + 1 with `g = lane / 4`, of keys 2 q and 2 q + 1 with `q = lane % 4`, of each 8 keys. Those of one
+//! column and 16 keys are a word of the lane, in the order of slots that [`super`] has; `stmatrix` writes the
+//! words of four lanes as a piece of 16 bytes. Even columns become the first 8 lines of 16, odd ones the
+//! others: 8 lines of one `stmatrix` are 8 neighbours, whose pieces the swizzle puts in different banks.
 
-use cuda_std::misc::permute_bytes;
-use cuda_std::{grid, thread, vector};
+use cuda_std::misc::{self, permute_bytes};
+use cuda_std::warp::{FULL_MASK, sync_warp};
+use cuda_std::{fence, matrix, mbarrier};
+use layout::UNIT_BYTES;
+use primitives::tma::LINE_BYTES;
 use primitives::unroll;
-use primitives::warp::LANES;
 
-use super::config::{BLOCK_N, Turned};
-use crate::problem::{AttentionParams, Packing, Sequence, Strides};
+use super::config::{Config, LINE_KEYS, Plan, State, TURNERS};
+use crate::score::Identity;
+use crate::sm90::schedule::Followed;
 
-/// Keys of a lane: those whose order in a line is their own.
-const KEYS: u32 = 16;
-/// Lanes beside each other with the same columns.
-const PAIR: u32 = 2;
-/// Columns of a lane: those of two words.
-const LANE_COLUMNS: u32 = 8;
-/// Columns of a block.
-pub const COLUMNS: u32 = LANES / PAIR * LANE_COLUMNS;
-/// Threads of a block.
-pub const THREADS: u32 = BLOCK_N / (PAIR * KEYS) * LANES;
+/// Keys of one `ldmatrix`.
+const STEP_KEYS: u32 = 32;
+/// Loads of a line.
+const STEPS: usize = (LINE_KEYS / STEP_KEYS) as usize;
+/// Units of columns beside each other in a box.
+const LINE_UNITS: u32 = LINE_BYTES / UNIT_BYTES;
+/// Columns of a unit.
+const UNIT_COLUMNS: u32 = UNIT_BYTES;
 
-/// The arguments of a launch.
-#[derive(Clone, Copy)]
-pub struct Arguments<'a> {
-    /// The problem.
-    pub params: &'a AttentionParams,
-    /// Where packed sequences begin.
-    pub packing: Packing,
-    /// V, e4m3.
-    pub values: *const u8,
-    /// Where its rows begin, at multiples of 8 bytes.
-    pub strides: Strides,
-    /// The turned values.
-    pub turned: *mut u8,
-    /// Bytes of a line of them, a multiple of 128.
-    pub line_bytes: u32,
-}
-
-/// Blocks of a launch: one for each block of keys, [`COLUMNS`] columns and head.
-#[must_use]
-pub const fn blocks(params: &AttentionParams) -> u64 {
-    let (across, parts) = (params.keys.div_ceil(BLOCK_N) as u64, params.head_size.div_ceil(COLUMNS) as u64);
-    across
-        * parts
-        * params.batch as u64
-        * (params.heads / if params.group > 1 { params.group } else { 1 }) as u64
-}
-
-/// A lane's place: its first key of a block, and the first of its columns.
-#[derive(Clone, Copy)]
-struct Lane {
-    key: u32,
-    column: u32,
-    head: u32,
-    batch: u32,
-}
-
-/// Turns the block's keys, and those of later blocks of a sequence that is longer than was told.
+/// Turns all blocks of values.
 ///
 /// # Safety
-/// The arguments are as [`Arguments`] says; the launch has [`blocks`] blocks of [`THREADS`] threads.
+/// As for [`run`](super::forward::run); the threads of `TURNERS` warps call it after the barriers are made,
+/// with their numbers among them.
 #[inline(always)]
-pub unsafe fn run(arguments: Arguments<'_>) {
-    let Arguments { params, packing, .. } = arguments;
-    let across = params.keys.div_ceil(BLOCK_N).max(1);
-    let parts = params.head_size.div_ceil(COLUMNS).max(1);
-    let heads = (params.heads / params.group.max(1)).max(1);
-    // All heads of a block of keys beside each other: their rows are neighbours in memory.
-    let (number, head) = (thread::block_idx_x() / heads, thread::block_idx_x() % heads);
-    let (number, part) = (number / parts, number % parts);
-    let (batch, mut block) = (number / across, number % across);
-    let thread = thread::thread_idx_x();
-    let column = part * COLUMNS + thread % LANES / PAIR * LANE_COLUMNS;
-    // SAFETY: the caller's contract.
+pub(super) unsafe fn turn<C: Config>(shared: Plan<C>, thread: u32) {
+    let mut tiles = Followed::first(shared.board());
+    // Of values and of turned values: stages of both go round together.
+    let mut state = State::<C>::START;
+    let (lane, row) = (thread % 32, thread % 8);
+    let source = lane * LINE_BYTES + row * UNIT_BYTES;
+    let target = (lane / 8 % 2 * 8 + row) * LINE_BYTES + ((lane / 16) ^ row) * UNIT_BYTES;
+    let turner = Turner {
+        warp: misc::opaque(thread / 32),
+        lane,
+        source: misc::opaque(source),
+        target: misc::opaque(target),
+    };
+    // SAFETY: the caller's contract. A stage is read once its values have come, and written once the
+    // consumers have left it; each warp tells when it is done with both.
     unsafe {
-        grid::wait_dependencies();
-        grid::launch_dependents();
-        let sequence = params.sequence(packing, batch);
-        if column >= Turned::lines(params.head_size) {
-            return;
-        }
-        while block * BLOCK_N < sequence.keys {
-            let key = block * BLOCK_N + (thread / LANES * PAIR + thread % PAIR) * KEYS;
-            turn(arguments, sequence, Lane { key, column, head, batch });
-            block += across;
-        }
-    }
-}
-
-/// Turns a lane's keys of a block.
-///
-/// # Safety
-/// As for [`run`]; the keys' block begins in the sequence, and the columns are among the lines.
-#[inline(always)]
-unsafe fn turn(arguments: Arguments<'_>, sequence: Sequence, lane: Lane) {
-    let Arguments { params, packing, values, strides, turned, line_bytes } = arguments;
-    let Lane { key: first, column, head, batch } = lane;
-    let heads = (params.heads / params.group.max(1)).max(1);
-    // SAFETY: the caller's contract; keys of the sequence and columns of its rows; places of a line that only
-    // this thread writes.
-    unsafe {
-        let from =
-            values.wrapping_add(strides.at(sequence.first_key, head, sequence.matrix) + column as usize);
-        let mut words: [[u32; 2]; KEYS as usize] = core::mem::zeroed();
-        unroll!(KEY in 0..16, {
-            let key = first + KEY as u32;
-            if key < sequence.keys && column < params.head_size {
-                words[KEY] = vector::load_v2(from.wrapping_add((key as u64 * strides.row) as usize).cast());
+        while let Some(ticket) = tiles.follow() {
+            // Of the tile a block wants little, which is read again for each: registers are few.
+            let mut left = if ticket.work::<Identity>().has_queries() { ticket.count() } else { 0 };
+            while left > 0 {
+                shared.value_pipeline().consumer_wait(state);
+                mbarrier::wait_parity(shared.turned_empty(state.stage), state.phase ^ 1);
+                let (_, sequence) = ticket.place();
+                let block = ticket.get::<Identity>(ticket.count() - left).block;
+                turner.block::<C>(state.stage, shared, sequence.keys - block * C::BLOCK_N);
+                fence::proxy_async_shared();
+                sync_warp(FULL_MASK);
+                if turner.lane == 0 {
+                    mbarrier::arrive(shared.value_pipeline().empty(state.stage));
+                    mbarrier::arrive(shared.turned_full(state.stage));
+                }
+                state = state.next();
+                left -= 1;
             }
-        });
-        let is_packed = !packing.keys.is_null();
-        let begin = if is_packed { Turned::first(sequence.first_key, batch) } else { 0 };
-        let matrix = sequence.matrix as u64 * heads as u64 + head as u64;
-        let pair = column / Turned::COLUMNS * Turned::COLUMNS + column % Turned::COLUMNS / 2;
-        let line = matrix * Turned::lines(params.head_size) as u64 + pair as u64;
-        let to = turned.add((line * line_bytes as u64 + (begin + first) as u64) as usize);
-        unroll!(WORD in 0..2, {
-            let mut columns: [[u32; 4]; 4] = core::mem::zeroed();
-            unroll!(QUAD in 0..4, {
-                let keys = [words[2 * QUAD], words[2 * QUAD + 1], words[2 * QUAD + 8], words[2 * QUAD + 9]];
-                let of_columns = transpose(keys.map(|words| words[WORD]));
-                unroll!(COLUMN in 0..4, { columns[COLUMN][QUAD] = of_columns[COLUMN]; });
-            });
-            unroll!(COLUMN in 0..4, {
-                // Lines of even columns, then those of odd ones.
-                let line = (2 * WORD + COLUMN / 2 + COLUMN % 2 * 8) as u64 * line_bytes as u64;
-                vector::store_v4(to.add(line as usize).cast(), columns[COLUMN]);
-            });
+            tiles.leave();
+        }
+    }
+}
+
+/// A lane of a warp that turns.
+#[derive(Clone, Copy)]
+struct Turner {
+    warp: u32,
+    lane: u32,
+    /// Where it reads the first columns of its key of the first 32.
+    source: u32,
+    /// Where it writes keys of the first unit. Matrices: even columns, odd ones, then 16 keys on.
+    target: u32,
+}
+
+impl Turner {
+    /// Turns the warp's units of a block. Of keys from number `keys` on, zeros are written: they may be
+    /// another sequence's, and a NaN there would spoil sums although its weight is zero.
+    ///
+    /// # Safety
+    /// The whole warp is here; the stages are full, and empty.
+    #[inline(always)]
+    unsafe fn block<C: Config>(self, stage: u32, shared: Plan<C>, keys: u32) {
+        let columns = C::HEAD / UNIT_COLUMNS;
+        let mut unit = self.warp;
+        while unit < columns * (C::BLOCK_N / LINE_KEYS) {
+            let (column, line) = (unit % columns, unit / columns);
+            let from = column / LINE_UNITS * C::KEY_BOX + line * LINE_KEYS * LINE_BYTES;
+            let from = shared.values(stage) + from + (self.source ^ (column % LINE_UNITS * UNIT_BYTES));
+            let to = line * C::TURNED_BOX + column * UNIT_COLUMNS * LINE_BYTES;
+            let to = shared.turned(stage) + to + self.target;
+            // Pieces of other keys of a line differ in other bits: lines begin at multiples of these.
+            // SAFETY: the caller's contract; pieces of lines of boxes.
+            unsafe {
+                if keys >= C::BLOCK_N {
+                    let mut words = [[0; 4]; STEPS];
+                    unroll!(STEP in 0..4, {
+                        words[STEP] = matrix::ldmatrix_x4_trans(from + STEP as u32 * STEP_KEYS * LINE_BYTES);
+                    });
+                    unroll!(STEP in 0..4, {
+                        matrix::stmatrix_x4(to ^ (STEP as u32 * STEP_KEYS), by_columns(words[STEP]));
+                    });
+                } else {
+                    // Or the compiler would compute all of it before, for registers that there are not.
+                    let (keys, mut key) = (misc::opaque(keys), 0);
+                    while key < LINE_KEYS {
+                        let mut words = matrix::ldmatrix_x4_trans(from + key * LINE_BYTES);
+                        self.clear(&mut words, line * LINE_KEYS + key, keys);
+                        matrix::stmatrix_x4(to ^ key, by_columns(words));
+                        key = misc::opaque(key + STEP_KEYS);
+                    }
+                }
+            }
+            unit += TURNERS;
+        }
+    }
+
+    /// Clears the bytes of keys from number `keys` of the block on.
+    #[inline(always)]
+    fn clear(self, words: &mut [u32; 4], first_key: u32, keys: u32) {
+        // Computed here, and not kept over blocks without such keys.
+        let first = first_key + self.lane % 4 * 2;
+        unroll!(M in 0..4, {
+            let key = first + 8 * M as u32;
+            let low = if key < keys { 0xffff } else { 0 };
+            let high = if key + 1 < keys { 0xffff_0000 } else { 0 };
+            words[M] &= low | high;
         });
     }
 }
 
-/// From four bytes of each of four keys to four keys of each of four columns.
+/// From two columns of keys `8 m + 2 q` and `8 m + 2 q + 1`, a word for each `m`, to words of a column each.
 #[inline(always)]
-fn transpose([a, b, c, d]: [u32; 4]) -> [u32; 4] {
-    let (low, high) = (permute_bytes::<0x5140>(a, b), permute_bytes::<0x7362>(a, b));
-    let (next_low, next_high) = (permute_bytes::<0x5140>(c, d), permute_bytes::<0x7362>(c, d));
+fn by_columns([a, b, c, d]: [u32; 4]) -> [u32; 4] {
+    const EVEN: u32 = 0x6420;
+    const ODD: u32 = 0x7531;
     [
-        permute_bytes::<0x5410>(low, next_low),
-        permute_bytes::<0x7632>(low, next_low),
-        permute_bytes::<0x5410>(high, next_high),
-        permute_bytes::<0x7632>(high, next_high),
+        permute_bytes::<EVEN>(a, b),
+        permute_bytes::<ODD>(a, b),
+        permute_bytes::<EVEN>(c, d),
+        permute_bytes::<ODD>(c, d),
     ]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::transpose;
-
-    #[test]
-    fn bytes_of_keys_become_those_of_columns() {
-        let keys = [
-            [0x00, 0x01, 0x02, 0x03],
-            [0x10, 0x11, 0x12, 0x13],
-            [0x20, 0x21, 0x22, 0x23],
-            [0x30, 0x31, 0x32, 0x33],
-        ];
-        let columns = transpose(keys.map(u32::from_le_bytes)).map(u32::to_le_bytes);
-        for (key, bytes) in keys.iter().enumerate() {
-            for (column, byte) in bytes.iter().enumerate() {
-                assert_eq!(columns[column][key], *byte);
-            }
-        }
-    }
 }
