@@ -14,7 +14,6 @@ use super::any::strided_gemm;
 use super::backend::Backend;
 use super::check::invalid;
 use super::config::{Candidate, Config, Kernel, Rejection, Repack};
-use super::f32;
 use super::matmul::Matmul;
 use super::problem::{Operand, Order, Precision, Problem};
 use super::repack::{self, MAX_BATCH_BLOCKS};
@@ -122,7 +121,6 @@ fn lacks(problem: &Problem) -> Option<&'static str> {
         (m <= MAX_M || is_exact, "takes up to 64 rows where tensor cores may take more"),
         (k > 0, "there is nothing to multiply"),
         (b.order != Order::Strided, "wants B by rows or by columns"),
-        (!f32::is_promised(problem), "sums in parts, where `gemm_f32` promises one chain of multiply-adds"),
     ];
     rules.iter().find(|(holds, _)| !holds).map(|(_, why)| *why)
 }
