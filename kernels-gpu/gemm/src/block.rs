@@ -4,7 +4,7 @@ use crate::any::{Epilogue, StridedGemm, Sums, TileCoord};
 use crate::element::{Layout, Type};
 use crate::epilogue::{Activation, EpilogueParams, GroupInputs};
 use crate::load::{Lines, Loader, Tile};
-use cuda_std::{async_copy, fastmath, thread, vector};
+use cuda_std::{async_copy, fastmath, grid, thread, vector};
 use layout::{UNIT_BYTES, grouped_tile, interleaved_lane};
 use primitives::pipeline::{CopyPipeline, Stages};
 use primitives::unroll;
@@ -141,6 +141,8 @@ impl<const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32>
         // them.
         unsafe {
             let loaders = (Loader::new(rows, row), Loader::new(columns, column));
+            grid::wait_dependencies();
+            grid::launch_dependents();
             let (accumulators, done) = Self::multiply(loaders, k, stages, Self::corner(0));
             // Places are computed again behind the main loop, by way of what the compiler does not know to be
             // nothing: in its registers there is no room for them. k is below 2^31.

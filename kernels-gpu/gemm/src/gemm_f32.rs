@@ -45,9 +45,11 @@ pub(crate) type Small = Block<1, 4, 32, 3>;
 
 /// Largest `m`, `n` or `k`: leaves room to round up to whole tiles in 32 bits.
 pub const MAX_SIDE: u32 = u32::MAX - 256;
-/// Blocks that fit a multiprocessor at once, so that some compute while others wait; bounds the registers at
-/// 128.
+/// Blocks that fit a multiprocessor of Hopper at once, so that some compute while others wait; bounds the
+/// registers at 128.
 pub const RESIDENT: u32 = 4;
+/// For sm_80 the assembler spills at 128.
+const MIN_BLOCKS: u32 = if cfg!(ironwarp_sm = "80") { 3 } else { RESIDENT };
 
 /// Which kernel computes a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +111,7 @@ macro_rules! kernels {
         /// As for [`gemm_any`](fn@crate::any::gemm_any), with A and B of f32 by rows or by columns, but
         /// [`Tile::blocks`] blocks along x and one for each product along z, of [`Tile::threads`] threads. Sides are at most [`MAX_SIDE`]; of
         /// parts none is empty.
-        #[kernel(launch_bounds($block::THREADS, RESIDENT))]
+        #[kernel(launch_bounds($block::THREADS, MIN_BLOCKS))]
         pub unsafe fn $name(
             gemm: StridedGemm,
             epilogue: EpilogueParams,

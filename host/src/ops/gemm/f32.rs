@@ -218,13 +218,13 @@ fn launch_blocks(
     // More blocks than a grid holds become an error of the launch.
     let blocks = u32::try_from(tile.blocks(problem.m, problem.n)).unwrap_or(u32::MAX);
     let grid = [blocks, 1, problem.batch];
-    let launch_config = LaunchConfig::new(grid, [tile.threads(), 1, 1]);
+    let launch_config = LaunchConfig::new(grid, [tile.threads(), 1, 1]).overlapping_previous();
     let Matmul { a, b, c, epilogue, .. } = product;
     let arguments = (gemm, epilogue.args(false), a.data, b.data, c.data, part);
     // SAFETY: the shapes have been checked against the data and each other, types and orders by `lacks`; a
     // transpose has an epilogue of alpha and beta alone, by `add`; parts of k are those of `split_k::cut`, of
     // which none is empty; C is exclusively borrowed and does not overlap itself; for SwiGLU n is even; grid
-    // and block are what the kernels ask for.
+    // and block are what the kernels ask for, and these wait for earlier launches before they touch memory.
     unsafe {
         match tile {
             Tile::Large => launch::<kernel::gemm_f32>(stream, launch_config, arguments),
