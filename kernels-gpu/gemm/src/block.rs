@@ -17,53 +17,49 @@ pub(crate) const VECTOR: u32 = UNIT_BYTES / ELEMENT;
 /// Rows and columns of a warp's lanes.
 const LANE_ROWS: u32 = 8;
 const LANE_COLUMNS: u32 = LANES / LANE_ROWS;
-/// Rows, and columns, between a thread's two groups of four.
+/// Rows, and columns, between a thread's groups of four.
 const ROW_GROUP: u32 = LANE_ROWS * VECTOR;
 const COLUMN_GROUP: u32 = LANE_COLUMNS * VECTOR;
-/// Rows and columns of C of a warp.
+/// Rows of C of a warp.
 const WARP_ROWS: u32 = 2 * ROW_GROUP;
-const WARP_COLUMNS: u32 = 2 * COLUMN_GROUP;
 /// Rows of blocks of a band.
 const BAND: u32 = 16;
 /// Columns of the `A` tile between two jumps of the inner loop.
 const STEPS: u32 = 8;
-/// 16-byte units of a thread's part of C, and those of one group of its rows (columns).
-const UNITS: u32 = 16;
-const GROUP_UNITS: u32 = UNITS / 2;
-
-/// A block of `ACROSS` warps beside each other, as many for each of `SLICES` parts of a tile's k, with
-/// `STAGES` tiles of `DEPTH` columns of `A` and rows of `B` in shared memory.
-pub(crate) struct Block<const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32>;
+/// A block of `ACROSS` warps beside each other, as many for each of `SLICES` parts of a tile's k, whose threads
+/// have 8 rows and `COLUMN_GROUPS` times 4 columns of C, with `STAGES` tiles of `DEPTH` columns of `A` and rows
+/// of `B` in shared memory.
+pub(crate) struct Block<const COLUMN_GROUPS: usize, const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32>;
 
 /// The rows of A of a block.
 pub(crate) struct RowsOf<B>(B);
 /// The columns of B of a block.
 pub(crate) struct ColumnsOf<B>(B);
 
-impl<const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32> Tile
-    for RowsOf<Block<ACROSS, SLICES, DEPTH, STAGES>>
+impl<const COLUMN_GROUPS: usize, const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32> Tile
+    for RowsOf<Block<COLUMN_GROUPS, ACROSS, SLICES, DEPTH, STAGES>>
 {
     const LINES: u32 = WARP_ROWS;
     const DEPTH: u32 = DEPTH;
     const THREADS: u32 = ACROSS * SLICES * LANES;
 }
 
-impl<const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32> Tile
-    for ColumnsOf<Block<ACROSS, SLICES, DEPTH, STAGES>>
+impl<const COLUMN_GROUPS: usize, const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32> Tile
+    for ColumnsOf<Block<COLUMN_GROUPS, ACROSS, SLICES, DEPTH, STAGES>>
 {
-    const LINES: u32 = ACROSS * WARP_COLUMNS;
+    const LINES: u32 = ACROSS * COLUMN_GROUPS as u32 * COLUMN_GROUP;
     const DEPTH: u32 = DEPTH;
     const THREADS: u32 = ACROSS * SLICES * LANES;
 }
 
 /// A thread's part of `C`: groups of rows, rows, groups of columns, columns.
-type Accumulators = [[[[f32; 4]; 2]; 4]; 2];
+type Accumulators<const COLUMN_GROUPS: usize> = [[[[f32; 4]; COLUMN_GROUPS]; 4]; 2];
 
 /// A thread's part of a column of the `A` tile and of a row of the `B` tile, by groups of four.
 #[derive(Clone, Copy)]
-struct Fragment {
+struct Fragment<const COLUMN_GROUPS: usize> {
     a: [[f32; 4]; 2],
-    b: [[f32; 4]; 2],
+    b: [[f32; 4]; COLUMN_GROUPS],
 }
 
 /// Where a thread's part of a tile begins.
@@ -85,13 +81,13 @@ pub(crate) struct Product<'a> {
     pub part: u32,
 }
 
-impl<const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32>
-    Block<ACROSS, SLICES, DEPTH, STAGES>
+impl<const COLUMN_GROUPS: usize, const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32>
+    Block<COLUMN_GROUPS, ACROSS, SLICES, DEPTH, STAGES>
 {
     /// Rows of `C`.
     pub const ROWS: u32 = WARP_ROWS;
     /// Columns of `C`.
-    pub const COLUMNS: u32 = ACROSS * WARP_COLUMNS;
+    pub const COLUMNS: u32 = ACROSS * COLUMN_GROUPS as u32 * COLUMN_GROUP;
     /// Columns of `A` in shared memory at a time.
     pub const DEPTH: u32 = DEPTH;
     /// Threads of the block.
@@ -106,10 +102,9 @@ impl<const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32>
     const STAGE_BYTES: u32 = Self::B_OFFSET + <ColumnsOf<Self> as Tile>::BYTES;
     /// 16-byte units of shared memory.
     pub const SHARED_UNITS: usize = (STAGES * Self::STAGE_BYTES / UNIT_BYTES) as usize;
-    /// Floats from a row of sums in shared memory to the next.
-    const SUMS_PITCH: u32 = Self::COLUMNS + VECTOR;
-    /// Units that a thread finishes.
-    const OWN_UNITS: u32 = UNITS / SLICES;
+    /// 16-byte units of a thread's part of C, and of them those that it finishes.
+    const UNITS: u32 = 8 * COLUMN_GROUPS as u32;
+    const OWN_UNITS: u32 = Self::UNITS / SLICES;
 
     /// Blocks for an `m x n` result.
     pub const fn count(m: u32, n: u32) -> u64 {
@@ -125,8 +120,11 @@ impl<const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32>
     pub unsafe fn run(product: Product<'_>, stages: u32) {
         const {
             assert!(DEPTH.is_multiple_of(SLICES * STEPS));
-            assert!(STAGES * Self::STAGE_BYTES >= Self::ROWS * Self::SUMS_PITCH * ELEMENT);
-            assert!(STAGES * Self::STAGE_BYTES >= UNITS * UNIT_BYTES * Self::THREADS || SLICES == 1);
+            assert!(COLUMN_GROUPS <= 4 && SLICES <= 4, "the loops below count them out");
+            // The sums, in rows or in columns, and those of all warps along k.
+            assert!(STAGES * Self::STAGE_BYTES >= Self::ROWS * (Self::COLUMNS + VECTOR) * ELEMENT);
+            assert!(STAGES * Self::STAGE_BYTES >= Self::COLUMNS * (Self::ROWS + VECTOR) * ELEMENT);
+            assert!(STAGES * Self::STAGE_BYTES >= Self::UNITS * UNIT_BYTES * Self::THREADS || SLICES == 1);
         }
         let Product { gemm, a, b, part, .. } = product;
         let StridedGemm { m, n, k, a: a_layout, b: b_layout, .. } = *gemm;
@@ -173,7 +171,7 @@ impl<const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32>
         let thread = thread::thread_idx_x() + nothing;
         let (lane_row, lane_column) = interleaved_lane(thread % LANES);
         let across = thread / LANES % ACROSS;
-        Corner { row: lane_row * VECTOR, column: across * WARP_COLUMNS + lane_column * VECTOR }
+        Corner { row: lane_row * VECTOR, column: across * COLUMN_GROUPS as u32 * COLUMN_GROUP + lane_column * VECTOR }
     }
 
     /// The main loop: this thread's part of `A B`, and k rounded up to whole tiles.
@@ -187,10 +185,10 @@ impl<const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32>
         k: u32,
         stages: u32,
         corner: Corner,
-    ) -> (Accumulators, u32) {
+    ) -> (Accumulators<COLUMN_GROUPS>, u32) {
         // SAFETY: all-zero bytes are f32 zeros. (An array expression would be filled by a loop, in local
         // memory.)
-        let mut accumulators: Accumulators = unsafe { core::mem::zeroed() };
+        let mut accumulators: Accumulators<COLUMN_GROUPS> = unsafe { core::mem::zeroed() };
         let mut pipeline: CopyPipeline<Stages<STAGES>> = CopyPipeline::new(Stages, Self::STAGE_BYTES);
         let (mut copied, mut done, mut ahead) = (0, 0, 0);
         // The first rounds only copy: so the code of the copies, a way for each order, is there once.
@@ -201,8 +199,8 @@ impl<const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32>
                 let next = stages + pipeline.stage_to_load();
                 // SAFETY: the matrices have `k - copied` of k left; all threads have left the stage.
                 unsafe {
-                    of_a.start(next, copied, k - copied);
-                    of_b.start(next + Self::B_OFFSET, copied, k - copied);
+                    of_a.start(next, k - copied);
+                    of_b.start(next + Self::B_OFFSET, k - copied);
                 }
                 copied += DEPTH;
             }
@@ -224,7 +222,7 @@ impl<const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32>
     /// # Safety
     /// `stage` is the shared address of a stage that is written, and `corner` the thread's in the tile.
     #[inline(always)]
-    unsafe fn multiply_tile(accumulators: &mut Accumulators, stage: u32, corner: Corner) {
+    unsafe fn multiply_tile(accumulators: &mut Accumulators<COLUMN_GROUPS>, stage: u32, corner: Corner) {
         let first = Self::slice() * (DEPTH / SLICES);
         let mut a = stage + (first * Self::A_PITCH + corner.row) * ELEMENT;
         let mut b = stage + Self::B_OFFSET + (first * Self::B_PITCH + corner.column) * ELEMENT;
@@ -251,16 +249,22 @@ impl<const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32>
     /// `a` and `b` are shared addresses of this thread's elements of written tiles, at least `step + 1`
     /// columns before their ends.
     #[inline(always)]
-    unsafe fn fragment(a: u32, b: u32, step: u32) -> Fragment {
+    unsafe fn fragment(a: u32, b: u32, step: u32) -> Fragment<COLUMN_GROUPS> {
         let a = a + step * Self::A_PITCH * ELEMENT;
         let b = b + step * Self::B_PITCH * ELEMENT;
-        // SAFETY: the caller's word.
-        unsafe {
-            Fragment {
-                a: [vector::load_shared_v4(a), vector::load_shared_v4(a + ROW_GROUP * ELEMENT)],
-                b: [vector::load_shared_v4(b), vector::load_shared_v4(b + COLUMN_GROUP * ELEMENT)],
+        let mut fragment = Fragment { a: [[0.0; 4]; 2], b: [[0.0; 4]; COLUMN_GROUPS] };
+        unroll!(GROUP in 0..4, {
+            // SAFETY: the caller's word.
+            unsafe {
+                if GROUP < 2 {
+                    fragment.a[GROUP] = vector::load_shared_v4(a + GROUP as u32 * ROW_GROUP * ELEMENT);
+                }
+                if GROUP < COLUMN_GROUPS {
+                    fragment.b[GROUP] = vector::load_shared_v4(b + GROUP as u32 * COLUMN_GROUP * ELEMENT);
+                }
             }
-        }
+        });
+        fragment
     }
 
     /// Adds the sums of the warps along k, and takes this thread's part of them through the epilogue.
@@ -272,64 +276,108 @@ impl<const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32>
         product: Product<'_>,
         coord: TileCoord,
         corner: Corner,
-        accumulators: &Accumulators,
+        accumulators: &Accumulators<COLUMN_GROUPS>,
         stages: u32,
     ) {
         let Product { gemm, epilogue, c, .. } = product;
-        let plain = Plain::of(gemm, epilogue, c);
+        let plain = Plain::of(product, coord.batch);
         // SAFETY: the caller's contract; barriers part the uses of the stages.
         unsafe {
+            async_copy::wait_all();
+            thread::sync_threads();
             let Some(plain) = plain else {
-                async_copy::wait_all();
-                thread::sync_threads();
-                if SLICES > 1 {
-                    let sums = Self::add_slices::<false>(accumulators, stages);
-                    thread::sync_threads();
-                    Self::stage(&sums, corner, stages);
-                } else {
-                    Self::stage(&Self::units::<false>(accumulators), corner, stages);
-                }
+                Self::stage::<false>(accumulators, corner, stages);
                 thread::sync_threads();
                 let sums = Sums {
                     address: stages,
                     rows: Self::ROWS,
                     columns: Self::COLUMNS,
-                    pitch: Self::SUMS_PITCH,
+                    pitch: Self::COLUMNS + VECTOR,
                     threads: Self::THREADS,
                 };
                 return Epilogue::new(gemm, c, epilogue, GroupInputs::first(epilogue)).store(sums, coord);
             };
-            let corner = Corner { row: coord.row + corner.row, column: coord.column + corner.column };
-            let to = PlainStore { plain, product, batch: coord.batch, corner };
-            if SLICES > 1 {
-                async_copy::wait_all();
-                thread::sync_threads();
+            if plain.by_columns {
+                Self::store_plain::<true>(plain, [coord.column, coord.row], accumulators, corner, stages);
+            } else {
+                Self::store_plain::<false>(plain, [coord.row, coord.column], accumulators, corner, stages);
             }
-            match (SLICES > 1, plain.by_columns) {
-                (false, false) => Self::store::<false>(to, &Self::units::<false>(accumulators)),
-                (false, true) => Self::store::<true>(to, &Self::units::<true>(accumulators)),
-                (true, false) => Self::store::<false>(to, &Self::add_slices::<false>(accumulators, stages)),
-                (true, true) => Self::store::<true>(to, &Self::add_slices::<true>(accumulators, stages)),
+        }
+    }
+
+    /// Writes the block's part of C, whose lines (rows, or columns) begin at `first`.
+    ///
+    /// # Safety
+    /// As for [`Self::finish`].
+    #[inline(always)]
+    unsafe fn store_plain<const BY_COLUMNS: bool>(
+        plain: Plain,
+        first: [u32; 2],
+        accumulators: &Accumulators<COLUMN_GROUPS>,
+        corner: Corner,
+        stages: u32,
+    ) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            if plain.has_units {
+                let units = Self::sums::<BY_COLUMNS>(accumulators, stages);
+                unroll!(I in 0..32, {
+                    if (I as u32) < Self::OWN_UNITS {
+                        let [line, along] = Self::place::<BY_COLUMNS>(Self::first_unit() + I as u32, corner);
+                        plain.store_unit([first[0] + line, first[1] + along], units[I]);
+                    }
+                });
+                return;
+            }
+            Self::stage::<BY_COLUMNS>(accumulators, corner, stages);
+            thread::sync_threads();
+            // A warp a line, so that lanes write neighbours.
+            let lines = if BY_COLUMNS { Self::COLUMNS } else { Self::ROWS };
+            let length = if BY_COLUMNS { Self::ROWS } else { Self::COLUMNS };
+            let thread = thread::thread_idx_x();
+            let mut line = thread / LANES;
+            while line < lines {
+                let mut along = thread % LANES;
+                while along < length {
+                    let sum = vector::load_shared(stages + (line * (length + VECTOR) + along) * ELEMENT);
+                    plain.store([first[0] + line, first[1] + along], sum);
+                    along += LANES;
+                }
+                line += Self::THREADS / LANES;
             }
         }
     }
 
     /// The thread's part of C in units along rows, or along columns.
     #[inline(always)]
-    fn units<const BY_COLUMNS: bool>(accumulators: &Accumulators) -> Units {
-        let mut units = [[0.0; 4]; UNITS as usize];
-        unroll!(I in 0..16, {
-            // Groups of lines, lines, groups along a line.
-            let (group, line, along) = (I / 8, I / 2 % 4, I % 2);
-            unroll!(J in 0..4, {
-                units[I][J] = if BY_COLUMNS {
-                    accumulators[along][J][group][line]
-                } else {
-                    accumulators[group][line][along][J]
-                };
-            });
+    fn units<const BY_COLUMNS: bool>(accumulators: &Accumulators<COLUMN_GROUPS>) -> Units {
+        let mut units = [[0.0; 4]; MOST_UNITS];
+        unroll!(I in 0..32, {
+            if (I as u32) < Self::UNITS {
+                let along_line = if BY_COLUMNS { 2 } else { COLUMN_GROUPS };
+                let (group, line, along) = (I / (4 * along_line), I / along_line % 4, I % along_line);
+                unroll!(J in 0..4, {
+                    units[I][J] = if BY_COLUMNS {
+                        accumulators[along][J][group][line]
+                    } else {
+                        accumulators[group][line][along][J]
+                    };
+                });
+            }
         });
         units
+    }
+
+    /// Where a unit of the thread at `corner` begins in the tile: line, and place along it.
+    #[inline(always)]
+    fn place<const BY_COLUMNS: bool>(unit: u32, corner: Corner) -> [u32; 2] {
+        let along_line = if BY_COLUMNS { 2 } else { COLUMN_GROUPS as u32 };
+        let (group, line, along) = (unit / (4 * along_line), unit / along_line % 4, unit % along_line);
+        if BY_COLUMNS {
+            [corner.column + group * COLUMN_GROUP + line, corner.row + along * ROW_GROUP]
+        } else {
+            [corner.row + group * ROW_GROUP + line, corner.column + along * COLUMN_GROUP]
+        }
     }
 
     /// The first unit that this thread finishes.
@@ -338,54 +386,59 @@ impl<const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32>
         Self::slice() * Self::OWN_UNITS
     }
 
-    /// Writes the units of this thread to the sums at the shared address `sums`.
+    /// Writes the sums of the block to shared memory, line behind line.
     ///
     /// # Safety
-    /// They are this thread's, and nothing reads them before the next barrier.
+    /// All threads of the block call it, and none uses the memory at `stages` meanwhile.
     #[inline(always)]
-    unsafe fn stage(units: &Units, corner: Corner, sums: u32) {
-        unroll!(I in 0..16, {
-            if (I as u32) < Self::OWN_UNITS {
-                let (row, column) = place::<false>(Self::first_unit() + I as u32, corner);
-                let to = sums + (row * Self::SUMS_PITCH + column) * ELEMENT;
-                // SAFETY: inside of the sums.
-                unsafe { vector::store_shared_v4(to, units[I]) };
+    unsafe fn stage<const BY_COLUMNS: bool>(
+        accumulators: &Accumulators<COLUMN_GROUPS>,
+        corner: Corner,
+        stages: u32,
+    ) {
+        let pitch = if BY_COLUMNS { Self::ROWS } else { Self::COLUMNS } + VECTOR;
+        // SAFETY: inside of the stages, whose other use a barrier parts from this one.
+        unsafe {
+            let units = Self::sums::<BY_COLUMNS>(accumulators, stages);
+            if SLICES > 1 {
+                thread::sync_threads();
             }
-        });
-    }
-
-    /// Writes the units of this thread to C.
-    ///
-    /// # Safety
-    /// As for [`PlainStore::store`].
-    #[inline(always)]
-    unsafe fn store<const BY_COLUMNS: bool>(to: PlainStore<'_>, units: &Units) {
-        unroll!(I in 0..16, {
-            if (I as u32) < Self::OWN_UNITS {
-                // SAFETY: the caller's contract.
-                unsafe { to.store::<BY_COLUMNS>(Self::first_unit() + I as u32, units[I]) };
-            }
-        });
+            unroll!(I in 0..32, {
+                if (I as u32) < Self::OWN_UNITS {
+                    let [line, along] = Self::place::<BY_COLUMNS>(Self::first_unit() + I as u32, corner);
+                    vector::store_shared_v4(stages + (line * pitch + along) * ELEMENT, units[I]);
+                }
+            });
+        }
     }
 
     /// The sums of the units that this thread finishes, of all warps along k in their order.
     ///
     /// # Safety
-    /// All threads of the block call it, and none uses the memory at `stages` meanwhile.
+    /// As for [`Self::stage`].
     #[inline(always)]
-    unsafe fn add_slices<const BY_COLUMNS: bool>(accumulators: &Accumulators, stages: u32) -> Units {
-        let lane = stages + thread::thread_idx_x() % (ACROSS * LANES) * UNIT_BYTES;
-        let (of_unit, of_slice) = (ACROSS * LANES * UNIT_BYTES, UNITS * ACROSS * LANES * UNIT_BYTES);
+    unsafe fn sums<const BY_COLUMNS: bool>(
+        accumulators: &Accumulators<COLUMN_GROUPS>,
+        stages: u32,
+    ) -> Units {
         let units = Self::units::<BY_COLUMNS>(accumulators);
-        let mut sums = [[0.0f32; 4]; UNITS as usize];
-        // SAFETY: a unit for each thread and each of its units, parted by barriers from other uses.
+        if SLICES == 1 {
+            return units;
+        }
+        let lane = stages + thread::thread_idx_x() % (ACROSS * LANES) * UNIT_BYTES;
+        let of_unit = ACROSS * LANES * UNIT_BYTES;
+        let of_slice = Self::UNITS * of_unit;
+        let mut sums = [[0.0f32; 4]; MOST_UNITS];
+        // SAFETY: a place for each thread and each of its units; barriers part it from other uses.
         unsafe {
-            unroll!(I in 0..16, {
-                let to = lane + Self::slice() * of_slice + I as u32 * of_unit;
-                vector::store_shared_v4(to, units[I]);
+            unroll!(I in 0..32, {
+                if (I as u32) < Self::UNITS {
+                    let to = lane + Self::slice() * of_slice + I as u32 * of_unit;
+                    vector::store_shared_v4(to, units[I]);
+                }
             });
             thread::sync_threads();
-            unroll!(I in 0..16, {
+            unroll!(I in 0..32, {
                 if (I as u32) < Self::OWN_UNITS {
                     unroll!(SLICE in 0..4, {
                         if (SLICE as u32) < SLICES {
@@ -402,46 +455,48 @@ impl<const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32>
     }
 }
 
-/// A thread's part of C, or what it finishes of it.
-type Units = [[f32; 4]; UNITS as usize];
+/// 16-byte units of a thread's part of C, at most.
+const MOST_UNITS: usize = 32;
+/// Units of a thread.
+type Units = [[f32; 4]; MOST_UNITS];
 
-/// Row and column of a unit of the thread at `corner`, in units along rows or along columns.
-#[inline(always)]
-fn place<const BY_COLUMNS: bool>(unit: u32, corner: Corner) -> (u32, u32) {
-    let (group, line, along) = (unit / GROUP_UNITS, unit / 2 % 4, unit % 2);
-    if BY_COLUMNS {
-        (corner.row + along * ROW_GROUP, corner.column + group * COLUMN_GROUP + line)
-    } else {
-        (corner.row + group * ROW_GROUP + line, corner.column + along * COLUMN_GROUP)
-    }
-}
-
-impl Fragment {
+impl<const COLUMN_GROUPS: usize> Fragment<COLUMN_GROUPS> {
     /// Adds the outer product.
     #[inline(always)]
-    fn multiply(&self, accumulators: &mut Accumulators) {
+    fn multiply(&self, accumulators: &mut Accumulators<COLUMN_GROUPS>) {
         unroll!(ROW in 0..8, {
             let a = self.a[ROW / 4][ROW % 4];
-            unroll!(COLUMN in 0..8, {
-                let sum = &mut accumulators[ROW / 4][ROW % 4][COLUMN / 4][COLUMN % 4];
-                *sum = fastmath::fma(a, self.b[COLUMN / 4][COLUMN % 4], *sum);
+            unroll!(COLUMN in 0..16, {
+                if COLUMN / 4 < COLUMN_GROUPS {
+                    let sum = &mut accumulators[ROW / 4][ROW % 4][COLUMN / 4][COLUMN % 4];
+                    *sum = fastmath::fma(a, self.b[COLUMN / 4][COLUMN % 4], *sum);
+                }
             });
         });
     }
 }
 
-/// An epilogue of alpha and beta alone, on f32 whose rows or columns lie in one piece.
+/// An epilogue of alpha and beta alone, on f32 whose rows or columns, the lines, lie in one piece.
 #[derive(Clone, Copy)]
 struct Plain {
+    alpha: f32,
+    beta: f32,
     by_columns: bool,
-    /// All units that are whole begin at 16-byte boundaries.
+    /// Lines are whole units, and begin at 16-byte boundaries.
     has_units: bool,
+    /// The matrix of the batch.
+    c: *mut f32,
+    lines: u32,
+    length: u32,
+    /// Elements from a line to the next.
+    pitch: u64,
 }
 
 impl Plain {
     #[inline(always)]
-    fn of(gemm: &StridedGemm, params: &EpilogueParams, c: *const u8) -> Option<Self> {
-        let Layout { ty, row, column, batch } = gemm.c;
+    fn of(product: Product<'_>, index: u32) -> Option<Self> {
+        let Product { gemm, epilogue: params, c, .. } = product;
+        let StridedGemm { m, n, c: Layout { ty, row, column, batch }, .. } = *gemm;
         let is_plain = params.activation == Activation::None as u32
             && params.bias.is_null()
             && params.residual.is_null()
@@ -453,57 +508,55 @@ impl Plain {
             return None;
         }
         let by_columns = column != 1;
-        let line = if by_columns { column } else { row };
-        let has_units = (line | batch).is_multiple_of(u64::from(VECTOR))
+        let (lines, length, pitch) = if by_columns { (n, m, column) } else { (m, n, row) };
+        let c = c.cast::<f32>().wrapping_add((u64::from(index) * batch) as usize);
+        let has_units = pitch.is_multiple_of(u64::from(VECTOR))
+            && length.is_multiple_of(VECTOR)
             && (c as usize).is_multiple_of(UNIT_BYTES as usize);
-        Some(Self { by_columns, has_units })
+        let EpilogueParams { alpha, beta, .. } = *params;
+        Some(Self { alpha, beta, by_columns, has_units, c, lines, length, pitch })
     }
-}
 
-/// Where a thread's part of C goes.
-#[derive(Clone, Copy)]
-struct PlainStore<'a> {
-    plain: Plain,
-    product: Product<'a>,
-    batch: u32,
-    /// In the product.
-    corner: Corner,
-}
+    /// The element of C there, if there is one.
+    #[inline(always)]
+    fn element(self, [line, along]: [u32; 2]) -> Option<*mut f32> {
+        let place = u64::from(line) * self.pitch + u64::from(along);
+        (line < self.lines && along < self.length).then_some(self.c.wrapping_add(place as usize))
+    }
 
-impl PlainStore<'_> {
-    /// Writes the elements of a unit that are in C.
+    /// Writes four elements of a line, if they are in C.
     ///
     /// # Safety
-    /// As for the kernel; no other thread has them.
+    /// As for the kernel; no other thread has them; there are units, of which this is one.
     #[inline(always)]
-    unsafe fn store<const BY_COLUMNS: bool>(self, unit: u32, values: [f32; 4]) {
-        let Self { plain, product, batch, corner } = self;
-        let StridedGemm { m, n, c, .. } = *product.gemm;
-        let EpilogueParams { alpha, beta, .. } = *product.epilogue;
-        let (row, column) = place::<BY_COLUMNS>(unit, corner);
-        if row >= m || column >= n {
-            return;
-        }
-        let (line, along, left) = if BY_COLUMNS { (column, row, m - row) } else { (row, column, n - column) };
-        let pitch = if BY_COLUMNS { c.column } else { c.row };
-        let place = u64::from(batch) * c.batch + u64::from(line) * pitch + u64::from(along);
-        let to = product.c.cast::<f32>().wrapping_add(place as usize);
-        let scale = |value: f32, old: f32| fastmath::fma(beta, old, alpha * value);
-        // SAFETY: `left` elements from there on are in C, in one piece.
-        unsafe {
-            if plain.has_units && left >= VECTOR {
-                let old: [f32; 4] = if beta == 0.0 { [0.0; 4] } else { vector::load_v4(to.cast_const()) };
-                vector::store_v4(to, [0, 1, 2, 3].map(|i| scale(values[i], old[i])));
-            } else {
-                unroll!(I in 0..4, {
-                    if (I as u32) < left {
-                        let to = to.add(I);
-                        let old = if beta == 0.0 { 0.0 } else { *to };
-                        *to = scale(values[I], old);
-                    }
-                });
+    unsafe fn store_unit(self, place: [u32; 2], sums: [f32; 4]) {
+        if let Some(to) = self.element(place) {
+            // SAFETY: a unit of C.
+            unsafe {
+                let old: [f32; 4] = if self.beta == 0.0 { [0.0; 4] } else { vector::load_v4(to.cast_const()) };
+                vector::store_v4(to, [0, 1, 2, 3].map(|i| self.scale(sums[i], old[i])));
             }
         }
+    }
+
+    /// Writes an element, if it is in C.
+    ///
+    /// # Safety
+    /// As for the kernel; no other thread has it.
+    #[inline(always)]
+    unsafe fn store(self, place: [u32; 2], sum: f32) {
+        if let Some(to) = self.element(place) {
+            // SAFETY: an element of C.
+            unsafe {
+                let old = if self.beta == 0.0 { 0.0 } else { *to };
+                *to = self.scale(sum, old);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn scale(self, sum: f32, old: f32) -> f32 {
+        fastmath::fma(self.beta, old, self.alpha * sum)
     }
 }
 

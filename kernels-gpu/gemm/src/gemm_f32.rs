@@ -39,17 +39,15 @@ use cuda_std::{kernel, shared, shared_array};
 use layout::UNIT_BYTES;
 
 /// The block of [`gemm_f32`](fn@gemm_f32).
-pub(crate) type Large = Block<4, 1, 16, 3>;
+pub(crate) type Large = Block<4, 2, 1, 16, 3>;
 /// The block of [`gemm_f32_small`](fn@gemm_f32_small).
-pub(crate) type Small = Block<1, 4, 32, 3>;
+pub(crate) type Small = Block<2, 1, 4, 32, 3>;
 
 /// Largest `m`, `n` or `k`: leaves room to round up to whole tiles in 32 bits.
 pub const MAX_SIDE: u32 = u32::MAX - 256;
 /// Blocks that fit a multiprocessor of Hopper at once, so that some compute while others wait; bounds the
 /// registers at 128.
 pub const RESIDENT: u32 = 4;
-/// For sm_80 the assembler spills at 128.
-const MIN_BLOCKS: u32 = if cfg!(ironwarp_sm = "80") { 3 } else { RESIDENT };
 
 /// Which kernel computes a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +109,7 @@ macro_rules! kernels {
         /// As for [`gemm_any`](fn@crate::any::gemm_any), with A and B of f32 by rows or by columns, but
         /// [`Tile::blocks`] blocks along x and one for each product along z, of [`Tile::threads`] threads. Sides are at most [`MAX_SIDE`]; of
         /// parts none is empty.
-        #[kernel(launch_bounds($block::THREADS, MIN_BLOCKS))]
+        #[kernel(launch_bounds($block::THREADS, RESIDENT))]
         pub unsafe fn $name(
             gemm: StridedGemm,
             epilogue: EpilogueParams,

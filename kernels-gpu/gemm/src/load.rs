@@ -9,8 +9,8 @@
 //! | lines side by side | an element each, along the lines |
 //! | k side by side | an element each, which turns the tile: runs of 8 k of four lines |
 //!
-//! Lines behind the last one are copies of lines in front of them: their sums are not stored. Behind the last
-//! k there are zeros.
+//! Lines behind the last one are copies of others: their sums are not stored. Behind the last k there are
+//! zeros.
 
 use crate::block::{ELEMENT, VECTOR};
 use core::marker::PhantomData;
@@ -47,7 +47,7 @@ enum Way {
 
 /// The size of an operand's tile.
 pub(crate) trait Tile {
-    /// Lines, at most as many as threads.
+    /// Lines, at most two for each thread.
     const LINES: u32;
     /// Elements of k.
     const DEPTH: u32;
@@ -62,12 +62,10 @@ pub(crate) trait Tile {
 /// The copies of one operand of a block, tile after tile.
 pub(crate) struct Loader<T> {
     lines: Lines,
-    /// The block's first line.
-    first: u32,
     /// The first element of the next tile that this thread copies.
     source: *const f32,
     way: Way,
-    /// Of the lines that this thread copies along k, those in the matrix, at least 1.
+    /// Of the lines that this thread copies an element of at a time, those in the matrix, at least 1.
     inside: u32,
     tile: PhantomData<T>,
 }
@@ -93,14 +91,13 @@ impl<T: Tile> Loader<T> {
         } else {
             (Way::Across, Self::place_across::<1>(thread))
         };
+        // Lines behind the last one become others of this thread's, or the block's first ones.
         let left = count - first;
-        // The last line in place of those behind it, the first unit in place of units behind the last one.
-        let (at, inside) = match way {
-            Way::Along => (at.min(left - 1), left.saturating_sub(at).div_ceil(Self::LINES_AT_ONCE).max(1)),
-            _ => (if at < left { at } else { 0 }, 1),
-        };
+        let at_once = if way == Way::Along { Self::LINES_AT_ONCE } else { T::THREADS };
+        let inside = left.saturating_sub(at).div_ceil(at_once).max(1);
+        let at = if at < left { at } else { 0 };
         let place = u64::from(first + at) * line + u64::from(k) * step;
-        Self { lines, first, source: base.wrapping_add(place as usize), way, inside, tile: PhantomData }
+        Self { lines, source: base.wrapping_add(place as usize), way, inside, tile: PhantomData }
     }
 
     /// Line and k, within the tile, of a thread's first copy along k.
@@ -112,31 +109,27 @@ impl<T: Tile> Loader<T> {
     /// The same along the lines, `WIDTH` elements at a time.
     #[inline(always)]
     fn place_across<const WIDTH: u32>(thread: u32) -> (u32, u32) {
-        let across = T::LINES / WIDTH;
+        let across = (T::LINES / WIDTH).min(T::THREADS);
         (thread % across * WIDTH, thread / across)
     }
 
-    /// Starts the copies of the next tile, behind `done` of k, with `left` of k left, at least 1.
+    /// Starts the copies of the next tile, with `left` of k left, at least 1.
     ///
     /// # Safety
     /// The matrix has the block's first line and so much of k. `tile` is the shared address of a tile that no
     /// thread uses.
     #[inline(always)]
-    pub unsafe fn start(&mut self, tile: u32, done: u32, left: u32) {
+    pub unsafe fn start(&mut self, tile: u32, left: u32) {
         // k is below 2^31, so this is nothing. But what is added to it is not computed before the loop, where
         // it would take registers for every copy.
         let nothing = left >> 31;
         let (thread, step) = (thread::thread_idx_x() + nothing, self.lines.step + u64::from(nothing));
-        // SAFETY: the caller's word; a tile inside of k but for the last one.
+        // SAFETY: the caller's word.
         unsafe {
-            if left < T::DEPTH {
-                self.end(tile, thread, done, left);
-            } else {
-                match self.way {
-                    Way::Units => self.across::<VECTOR>(tile, thread, step),
-                    Way::Across => self.across::<1>(tile, thread, step),
-                    Way::Along => self.along(tile, thread, nothing),
-                }
+            match self.way {
+                Way::Units => self.across::<VECTOR>(tile, thread, step, left),
+                Way::Across => self.across::<1>(tile, thread, step, left),
+                Way::Along => self.along(tile, thread, nothing, left),
             }
         }
         self.source = self.source.wrapping_add((u64::from(T::DEPTH) * step) as usize);
@@ -145,22 +138,21 @@ impl<T: Tile> Loader<T> {
     /// Copies `WIDTH` elements along the lines at a time.
     ///
     /// # Safety
-    /// The matrix has as much of k as a tile, and else as for [`Self::start`].
+    /// As for [`Self::start`].
     #[inline(always)]
-    unsafe fn across<const WIDTH: u32>(&self, tile: u32, thread: u32, step: u64) {
+    unsafe fn across<const WIDTH: u32>(&self, tile: u32, thread: u32, step: u64, left: u32) {
         let (line, k) = Self::place_across::<WIDTH>(thread);
-        let at_once = T::THREADS / (T::LINES / WIDTH);
+        let at_once = (T::THREADS * WIDTH / T::LINES).max(1);
         let to = tile + (k * T::PITCH + line) * ELEMENT;
         let mut from = self.source;
         for i in 0..T::DEPTH / at_once {
-            let to = to + i * at_once * T::PITCH * ELEMENT;
-            // SAFETY: inside of the matrix, and aligned units.
-            unsafe {
-                if WIDTH == VECTOR {
-                    async_copy::copy_cg(to, from);
-                } else {
-                    async_copy::copy_ca::<ELEMENT, f32>(to, from);
-                }
+            let is_there = k + i * at_once < left;
+            for part in 0..T::LINES.div_ceil(T::THREADS * WIDTH) {
+                let further = part * T::THREADS * WIDTH;
+                let to = to + (i * at_once * T::PITCH + further) * ELEMENT;
+                let from = from.wrapping_add(if part < self.inside { further as usize } else { 0 });
+                // SAFETY: inside of the matrix, and aligned units; else nothing is read.
+                unsafe { copy::<WIDTH>(to, from, is_there) };
             }
             from = from.wrapping_add((u64::from(at_once) * step) as usize);
         }
@@ -169,9 +161,9 @@ impl<T: Tile> Loader<T> {
     /// Copies elements along k.
     ///
     /// # Safety
-    /// As for [`Self::across`].
+    /// As for [`Self::start`].
     #[inline(always)]
-    unsafe fn along(&self, tile: u32, thread: u32, nothing: u32) {
+    unsafe fn along(&self, tile: u32, thread: u32, nothing: u32, left: u32) {
         let (line, k) = Self::place_along(thread);
         let to = tile + (k * T::PITCH + line) * ELEMENT;
         let (inside, pitch) = (self.inside + nothing, self.lines.line + u64::from(nothing));
@@ -180,38 +172,28 @@ impl<T: Tile> Loader<T> {
         for i in 0..T::LINES / Self::LINES_AT_ONCE {
             for j in 0..T::DEPTH / RUN {
                 let to = to + (j * RUN * T::PITCH + i * Self::LINES_AT_ONCE) * ELEMENT;
-                // SAFETY: inside of the matrix.
-                unsafe { async_copy::copy_ca::<ELEMENT, f32>(to, from.wrapping_add((j * RUN) as usize)) };
+                // SAFETY: inside of the matrix; else nothing is read.
+                unsafe { copy::<1>(to, from.wrapping_add((j * RUN) as usize), k + j * RUN < left) };
             }
             from = from.wrapping_add(if i + 1 < inside { further as usize } else { 0 });
         }
     }
+}
 
-    /// Copies elements of the last tile, and zeros behind the `left` of k that are left.
-    ///
-    /// # Safety
-    /// As for [`Self::start`].
-    #[inline(always)]
-    unsafe fn end(&self, tile: u32, thread: u32, done: u32, left: u32) {
-        let Lines { base, line: pitch, step, count } = self.lines;
-        let is_along = self.way == Way::Along;
-        let (first_line, first_k) = if is_along { Self::place_along(thread) } else { Self::place_across::<1>(thread) };
-        let (lines_at_once, steps_at_once) =
-            if is_along { (Self::LINES_AT_ONCE, RUN) } else { (T::LINES, T::THREADS / T::LINES) };
-        let mut line = first_line;
-        while line < T::LINES {
-            let from = base.wrapping_add((u64::from((self.first + line).min(count - 1)) * pitch) as usize);
-            let mut k = first_k;
-            while k < T::DEPTH {
-                let (place, bytes) = if k < left { (u64::from(done + k) * step, ELEMENT) } else { (0, 0) };
-                // SAFETY: inside of the matrix; else no byte is read.
-                unsafe {
-                    let from = from.wrapping_add(place as usize);
-                    async_copy::copy_ca_zfill::<ELEMENT, f32>(tile + (k * T::PITCH + line) * ELEMENT, from, bytes);
-                }
-                k += steps_at_once;
-            }
-            line += lines_at_once;
+/// Starts a copy of `WIDTH` elements, one or four, or of zeros.
+///
+/// # Safety
+/// If `is_there`, `from` is valid for reads of them, aligned to them all. `to` is the shared address of as
+/// many, aligned likewise, that no thread uses.
+#[inline(always)]
+unsafe fn copy<const WIDTH: u32>(to: u32, from: *const f32, is_there: bool) {
+    let bytes = if is_there { WIDTH * ELEMENT } else { 0 };
+    // SAFETY: the caller's word; without bytes nothing is read.
+    unsafe {
+        if WIDTH == VECTOR {
+            async_copy::copy_cg_zfill(to, from, bytes);
+        } else {
+            async_copy::copy_ca_zfill::<ELEMENT, f32>(to, from, bytes);
         }
     }
 }
