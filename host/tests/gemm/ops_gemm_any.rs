@@ -3,9 +3,7 @@
 
 use crate::gemm_case::{Case, DENSE, Lie, Number, Outcome, PLAIN, Setup, TRANSPOSED};
 use half::{bf16, f16};
-use ironwarp::ops::gemm::{
-    Activation, Kernel, Matmul, Matrix, MatrixMut, Packed, Repack, candidates,
-};
+use ironwarp::ops::gemm::{Activation, Kernel, Matmul, Matrix, MatrixMut, Packed, Repack, candidates};
 use ironwarp::{DType, Device, DeviceBuffer, Error, Tensor};
 use num::{E4M3, E5M2};
 use reference::matmul::{Epilogue, Strided};

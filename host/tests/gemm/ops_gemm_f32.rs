@@ -71,7 +71,8 @@ fn f32_batches() -> Outcome {
 fn f32_epilogues() -> Outcome {
     let fused = Case { m: 70, n: 134, k: 40, bias: true, residual: true, ..WHOLE };
     for activation in [Activation::None, Activation::GeluTanh, Activation::SwiGlu] {
-        let case = Case { activation, beta: if activation == Activation::SwiGlu { 0.0 } else { 0.5 }, ..fused };
+        let case =
+            Case { activation, beta: if activation == Activation::SwiGlu { 0.0 } else { 0.5 }, ..fused };
         assert_eq!(case.check::<f32, f32, f32>()?, WHOLE_WAYS / 2, "{case:?}");
         assert_eq!(case.check::<f32, f32, bf16>()?, WHOLE_WAYS / 2, "{case:?}");
     }

@@ -26,26 +26,33 @@ const WARP_ROWS: u32 = 2 * ROW_GROUP;
 const BAND: u32 = 16;
 /// Columns of the `A` tile between two jumps of the inner loop.
 const STEPS: u32 = 8;
-/// A block of `ACROSS` warps beside each other, as many for each of `SLICES` parts of a tile's k, whose threads
-/// have 8 rows and `COLUMN_GROUPS` times 4 columns of C, with `STAGES` tiles of `DEPTH` columns of `A` and rows
-/// of `B` in shared memory.
-pub(crate) struct Block<const COLUMN_GROUPS: usize, const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32>;
+/// A block of `ACROSS` warps beside each other, as many for each of `SLICES` parts of a tile's k.
+///
+/// A thread has 8 rows and `COLUMN_GROUPS` times 4 columns of C. `STAGES` tiles of `DEPTH` columns of `A` and
+/// rows of `B` are in shared memory.
+pub(crate) struct Block<
+    const COLUMN_GROUPS: usize,
+    const ACROSS: u32,
+    const SLICES: u32,
+    const DEPTH: u32,
+    const STAGES: u32,
+>;
 
 /// The rows of A of a block.
 pub(crate) struct RowsOf<B>(B);
 /// The columns of B of a block.
 pub(crate) struct ColumnsOf<B>(B);
 
-impl<const COLUMN_GROUPS: usize, const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32> Tile
-    for RowsOf<Block<COLUMN_GROUPS, ACROSS, SLICES, DEPTH, STAGES>>
+impl<const COLUMN_GROUPS: usize, const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32>
+    Tile for RowsOf<Block<COLUMN_GROUPS, ACROSS, SLICES, DEPTH, STAGES>>
 {
     const LINES: u32 = WARP_ROWS;
     const DEPTH: u32 = DEPTH;
     const THREADS: u32 = ACROSS * SLICES * LANES;
 }
 
-impl<const COLUMN_GROUPS: usize, const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32> Tile
-    for ColumnsOf<Block<COLUMN_GROUPS, ACROSS, SLICES, DEPTH, STAGES>>
+impl<const COLUMN_GROUPS: usize, const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32>
+    Tile for ColumnsOf<Block<COLUMN_GROUPS, ACROSS, SLICES, DEPTH, STAGES>>
 {
     const LINES: u32 = ACROSS * COLUMN_GROUPS as u32 * COLUMN_GROUP;
     const DEPTH: u32 = DEPTH;
@@ -130,9 +137,8 @@ impl<const COLUMN_GROUPS: usize, const ACROSS: u32, const SLICES: u32, const DEP
         let StridedGemm { m, n, k, a: a_layout, b: b_layout, .. } = *gemm;
         let TileCoord { batch, row, column } = Self::coord(gemm, 0);
         let k = if part == 0 { k } else { part.min(k - batch * part) };
-        let of = |base: *const f32, layout: Layout| {
-            base.wrapping_add((u64::from(batch) * layout.batch) as usize)
-        };
+        let of =
+            |base: *const f32, layout: Layout| base.wrapping_add((u64::from(batch) * layout.batch) as usize);
         let rows = Lines { base: of(a, a_layout), line: a_layout.row, step: a_layout.column, count: m };
         let columns = Lines { base: of(b, b_layout), line: b_layout.column, step: b_layout.row, count: n };
         // SAFETY: the caller's word for the operands; the loaders and the epilogue guard what lies outside of
@@ -171,7 +177,10 @@ impl<const COLUMN_GROUPS: usize, const ACROSS: u32, const SLICES: u32, const DEP
         let thread = thread::thread_idx_x() + nothing;
         let (lane_row, lane_column) = interleaved_lane(thread % LANES);
         let across = thread / LANES % ACROSS;
-        Corner { row: lane_row * VECTOR, column: across * COLUMN_GROUPS as u32 * COLUMN_GROUP + lane_column * VECTOR }
+        Corner {
+            row: lane_row * VECTOR,
+            column: across * COLUMN_GROUPS as u32 * COLUMN_GROUP + lane_column * VECTOR,
+        }
     }
 
     /// The main loop: this thread's part of `A B`, and k rounded up to whole tiles.
@@ -417,10 +426,7 @@ impl<const COLUMN_GROUPS: usize, const ACROSS: u32, const SLICES: u32, const DEP
     /// # Safety
     /// As for [`Self::stage`].
     #[inline(always)]
-    unsafe fn sums<const BY_COLUMNS: bool>(
-        accumulators: &Accumulators<COLUMN_GROUPS>,
-        stages: u32,
-    ) -> Units {
+    unsafe fn sums<const BY_COLUMNS: bool>(accumulators: &Accumulators<COLUMN_GROUPS>, stages: u32) -> Units {
         let units = Self::units::<BY_COLUMNS>(accumulators);
         if SLICES == 1 {
             return units;
@@ -533,7 +539,8 @@ impl Plain {
         if let Some(to) = self.element(place) {
             // SAFETY: a unit of C.
             unsafe {
-                let old: [f32; 4] = if self.beta == 0.0 { [0.0; 4] } else { vector::load_v4(to.cast_const()) };
+                let old: [f32; 4] =
+                    if self.beta == 0.0 { [0.0; 4] } else { vector::load_v4(to.cast_const()) };
                 vector::store_v4(to, [0, 1, 2, 3].map(|i| self.scale(sums[i], old[i])));
             }
         }
@@ -575,7 +582,9 @@ mod tests {
             assert_eq!((wavefronts_16(&a), wavefronts_16(&b)), (1, 1));
         }
         let of_small = [<RowsOf<Small> as Tile>::PITCH, <ColumnsOf<Small> as Tile>::PITCH];
-        for pitch in of_small.into_iter().chain([<RowsOf<Large> as Tile>::PITCH, <ColumnsOf<Large> as Tile>::PITCH]) {
+        for pitch in
+            of_small.into_iter().chain([<RowsOf<Large> as Tile>::PITCH, <ColumnsOf<Large> as Tile>::PITCH])
+        {
             let copies: [u32; LANES as usize] =
                 std::array::from_fn(|lane| (lane as u32 % 8 * pitch + lane as u32 / 8) * 4);
             assert_eq!(wavefronts_4(&copies), 1);

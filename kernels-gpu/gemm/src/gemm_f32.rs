@@ -2,34 +2,32 @@
 //!
 //! | kernel | a block | for |
 //! |---|---|---|
-//! | [`gemm_f32`](fn@gemm_f32) | 64 x 128 of `C`, 4 warps beside each other | many tiles |
-//! | [`gemm_f32_small`](fn@gemm_f32_small) | 64 x 32 of `C`, 4 warps that share each tile's k | few tiles, and thin ones |
+//! | [`gemm_f32`](fn@gemm_f32) | 64 x 128 of `C`, 2 warps beside each other | many tiles |
+//! | [`gemm_f32_small`](fn@gemm_f32_small) | 64 x 32 of `C`, 4 warps share a tile's k | few tiles, thin ones |
 //!
 //! ```text
-//!             B tile  DEPTH x COLUMNS                   a warp:   64 x 32 of C, 8 x 4 lanes (interleaved), each 8 x 8
-//!            +-----+-----+-----+-----+                  a lane:   rows in groups of 4, 32 apart,
-//!            |     |     |     |     |                            columns in groups of 4, 16 apart
-//!   A tile   |     |     |     |     |                  gemm_f32: warps 0 to 3 take the columns
-//!   64 x     |  0  |  1  |  2  |  3  |                  small:    one warp's columns; warps 0 to 3 take a quarter
-//!   DEPTH    |     |     |     |     |                            of DEPTH each, and add up in shared memory
-//!            +-----+-----+-----+-----+
+//!             B tile  DEPTH x COLUMNS         gemm_f32: warps beside each other, 64 x 64 of C each
+//!            +-----------+-----------+        a warp:   8 x 4 lanes (interleaved), each 8 x 16
+//!            |           |           |        small:    64 x 32 of C; each warp takes a quarter of DEPTH,
+//!   A tile   |           |           |                  8 x 8 a lane; they add up in shared memory
+//!   64 x     |  warp 0   |  warp 1   |        a lane:   rows in groups of 4, 32 apart,
+//!   DEPTH    |           |           |                  columns in groups of 4, 16 apart
+//!            +-----------+-----------+
 //!
 //!   copies    | tile 0 | tile 1 | tile 2 |  tile 3      |  tile 4 ..      cp.async into three stages
-//!   compute                     |S  tile 0     |S  tile 1     |S ..       S: wait for the oldest copies, one barrier
+//!   compute                     |S  tile 0     |S  tile 1     |S ..       S: wait for copies, one barrier
 //! ```
 //! The barrier that publishes a tile also tells that all threads have left the stage before, so the next
 //! copies start there at once and have two tiles' arithmetic to arrive. For each of the columns of the tile a
 //! thread reads its values of `A` and `B` by 16-byte loads without bank conflicts, one column ahead. Four
-//! blocks of 128 threads share a multiprocessor, so that one's barrier is filled with the others' arithmetic;
-//! 8 x 16 accumulators a thread, for a quarter less shared memory traffic but half as many warps, gain 4 % at
-//! 2048 and nothing at 8192, and lose 40 % at 1024.
+//! blocks share a multiprocessor, so that one's barrier is filled with the others' arithmetic.
 //!
 //! Operands are turned on their way to shared memory where they have to be, so no order is copied first.
-//! Parts of k may go to different blocks, which [`crate::sm90::split_k`] adds. An element of `C` is a chain of
-//! fused multiply-adds for each warp along k and each part, and these are added in order: results are bitwise
-//! repeatable, and do not depend on orders and alignment.
+//! Parts of k may go to different blocks, which [`crate::sm90::split_k`] adds. An element of `C` is a chain
+//! of fused multiply-adds for each warp along k and each part, and these are added in order: results are
+//! bitwise repeatable, and do not depend on orders and alignment.
 //!
-//! Limits: [`Tile::blocks`]`(m, n) < 2^31`, sides at most [`MAX_SIDE`], `C` overlaps neither `A` nor `B`; one
+//! Limits: [`Tile::blocks`]`(m, n) < 2^31`, sides below 2^31 - 256, `C` overlaps neither `A` nor `B`; one
 //! block a tile along x, and a product of the batch along z.
 
 use crate::any::StridedGemm;
@@ -43,10 +41,7 @@ pub(crate) type Large = Block<4, 2, 1, 16, 3>;
 /// The block of [`gemm_f32_small`](fn@gemm_f32_small).
 pub(crate) type Small = Block<2, 1, 4, 32, 3>;
 
-/// Largest `m`, `n` or `k`: leaves room to round up to whole tiles in 32 bits.
-pub const MAX_SIDE: u32 = u32::MAX - 256;
-/// Blocks that fit a multiprocessor of Hopper at once, so that some compute while others wait; bounds the
-/// registers at 128.
+/// Blocks that fit a multiprocessor at once, so that some compute while others wait: bounds the registers.
 pub const RESIDENT: u32 = 4;
 
 /// Which kernel computes a result.
@@ -102,13 +97,13 @@ struct Unit([u8; UNIT_BYTES as usize]);
 macro_rules! kernels {
     ($($name:ident: $block:ident, $doc:literal;)*) => { $(
         #[doc = $doc]
-        /// See [`crate::epilogue`], and the module. With `part` the batch is the parts of one product, whose A
-        /// and B lie as many of `k` apart; the last one may be shorter.
+        /// See [`crate::epilogue`], and the module. With `part` the batch is the parts of one product, whose
+        /// A and B lie as many of `k` apart; the last one may be shorter.
         ///
         /// # Safety
         /// As for [`gemm_any`](fn@crate::any::gemm_any), with A and B of f32 by rows or by columns, but
-        /// [`Tile::blocks`] blocks along x and one for each product along z, of [`Tile::threads`] threads. Sides are at most [`MAX_SIDE`]; of
-        /// parts none is empty.
+        /// [`Tile::blocks`] blocks along x and one for each product along z, of [`Tile::threads`] threads.
+        /// Sides are below 2^31 - 256; of parts none is empty.
         #[kernel(launch_bounds($block::THREADS, RESIDENT))]
         pub unsafe fn $name(
             gemm: StridedGemm,

@@ -108,13 +108,7 @@ fn lacks(problem: &Problem) -> Option<&'static str> {
 }
 
 /// The candidate, and those with k in parts that are estimated to be faster.
-fn add(
-    tile: Tile,
-    swap: bool,
-    problem: &Problem,
-    device: &DeviceCapabilities,
-    sink: &mut dyn CandidateSink,
-) {
+fn add(tile: Tile, swap: bool, problem: &Problem, device: &DeviceCapabilities, sink: &mut dyn CandidateSink) {
     let EpilogueDesc { factor, source, .. } = problem.epilogue;
     let is_plain = problem.epilogue == EpilogueDesc { factor, source, ..EpilogueDesc::default() };
     let kernel = if tile == Tile::Large { Kernel::F32Large } else { Kernel::F32Small };
@@ -142,8 +136,7 @@ fn add(
             continue;
         };
         seen[place % SEEN] = count;
-        let estimate_us =
-            estimate_us(tile, swap, &parts, device) + split_k::estimate_us(problem, count);
+        let estimate_us = estimate_us(tile, swap, &parts, device) + split_k::estimate_us(problem, count);
         if estimate_us < whole_us {
             let why = "f32 multiply-adds; k is cut into parts, since there are few tiles";
             sink.add(Candidate { config: Config { split_k: count, ..config }, estimate_us, why });
@@ -170,7 +163,8 @@ fn estimate_us(tile: Tile, swap: bool, problem: &Problem, device: &DeviceCapabil
     };
     let k = f64::from(k.next_multiple_of(depth));
     let of_block = 2.0 * f64::from(rows) * f64::from(columns) * k / rate;
-    let (sm_count, blocks) = (u64::from(device.sm_count.max(1)), blocks(tile, swap, problem) * u64::from(batch));
+    let (sm_count, blocks) =
+        (u64::from(device.sm_count.max(1)), blocks(tile, swap, problem) * u64::from(batch));
     let wave = sm_count * u64::from(RESIDENT);
     let last = (blocks % wave).div_ceil(sm_count) as f64;
     let last = if last > 0.0 { last.max(ALONE) } else { 0.0 };
