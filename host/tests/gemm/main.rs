@@ -8,6 +8,7 @@ mod ops_gemm_any;
 mod ops_gemm_blocks;
 mod ops_gemm_calls;
 mod ops_gemm_direct;
+mod ops_gemm_f32;
 mod ops_gemm_grouped;
 mod ops_gemm_mma;
 mod ops_gemm_skinny;

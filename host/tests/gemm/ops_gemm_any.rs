@@ -3,9 +3,7 @@
 
 use crate::gemm_case::{Case, DENSE, Lie, Number, Outcome, PLAIN, Setup, TRANSPOSED};
 use half::{bf16, f16};
-use ironwarp::ops::gemm::{
-    Activation, Config, Kernel, Matmul, Matrix, MatrixMut, Packed, Repack, candidates,
-};
+use ironwarp::ops::gemm::{Activation, Kernel, Matmul, Matrix, MatrixMut, Packed, Repack, candidates};
 use ironwarp::{DType, Device, DeviceBuffer, Error, Tensor};
 use num::{E4M3, E5M2};
 use reference::matmul::{Epilogue, Strided};
@@ -131,19 +129,13 @@ fn copy<T: Number>(case: &Case, to: Repack) -> Outcome {
 fn any_operand_can_be_copied() -> Outcome {
     let lies = [DENSE, TRANSPOSED, Lie { gap: 3, skip: 1, ..DENSE }, Lie { gap: 2, skip: 3, ..TRANSPOSED }];
     for a in lies {
-        for to in [Repack::Rows, Repack::DenseRows, Repack::Columns] {
+        for to in [Repack::Rows, Repack::Columns] {
             // Whole units and tiles, and the ends of both.
             for (m, k) in [(1, 1_usize), (5, 16), (66, 67), (3, 130), (35, 336)] {
-                if to == Repack::DenseRows && !k.is_multiple_of(16) {
-                    continue;
-                }
                 let case = Case { family: Family::SmallIntegers, m, n: 1, k, a, ..ANY };
                 copy::<E4M3>(&case, to)?;
                 copy::<f16>(&Case { batch: 2, ..case }, to)?;
                 copy::<f32>(&case, to)?;
-            }
-            if to == Repack::DenseRows {
-                continue;
             }
             let shared = Lie { shared: true, ..a };
             copy::<bf16>(
@@ -151,19 +143,6 @@ fn any_operand_can_be_copied() -> Outcome {
                 to,
             )?;
         }
-    }
-    Ok(())
-}
-
-/// f32 in every order by the kernels that take dense rows alone, where copies can have such; 300 columns are
-/// no whole lines of the cache.
-#[test]
-fn dense_copies_in_f32() -> Outcome {
-    let is_f32 = |config: &Config| matches!(config.kernel, Kernel::F32Large | Kernel::F32Small);
-    for (a, b) in [(DENSE, TRANSPOSED), (TRANSPOSED, DENSE), (TRANSPOSED, TRANSPOSED)] {
-        let case = Case { m: 20, n: 300, k: 260, a, b, kernels: is_f32, ..ANY };
-        assert_eq!(case.check::<f32, f32, f32>()?, 2, "{case:?}");
-        assert_eq!(Case { k: 261, n: 301, ..case }.check::<f32, f32, f32>()?, 0, "{case:?}");
     }
     Ok(())
 }

@@ -15,8 +15,7 @@
 //! Tiles in shared memory are f32, `A`'s by columns, so that a thread reads its 4 rows and its 4 columns by
 //! one 16-byte load each. Outside of the matrices there are zeros.
 //!
-//! Each element is one chain of fused multiply-adds over k in ascending order, as in [`crate::gemm_f32`]: for
-//! f32 the same bits.
+//! Each element is one chain of fused multiply-adds over k in ascending order.
 //!
 //! Limits: sides below 2^31; one block a tile along x, batches along z (a block takes every `gridDim.z`-th).
 

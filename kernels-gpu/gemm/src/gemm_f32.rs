@@ -1,50 +1,48 @@
-//! `C = alpha A B + beta C` in f32, for row-major `A: [m, k]`, `B: [k, n]`, `C: [m, n]` of any size, without
-//! tensor cores.
+//! `C = epilogue(A B)` in f32 without tensor cores, for A, B and C by rows or by columns, of any size.
 //!
 //! | kernel | a block | for |
 //! |---|---|---|
-//! | [`gemm_f32`](fn@gemm_f32) | 64 x 128 of `C`, 8 x 8 a thread | results that fill the device |
-//! | [`gemm_f32_small`](fn@gemm_f32_small) | 64 x 32 of `C`, 4 x 4 a thread | smaller ones: four times the blocks ([`Tile::choose`]) |
+//! | [`gemm_f32`](fn@gemm_f32) | 64 x 128 of `C`, 2 warps beside each other | many tiles |
+//! | [`gemm_f32_small`](fn@gemm_f32_small) | 64 x 32 of `C`, 4 warps share a tile's k | few tiles, thin ones |
 //!
 //! ```text
-//!             B tile  DEPTH x COLUMNS                   gemm_f32: 4 warps beside each other, each 64 x 32 of C
-//!            +-----+-----+-----+-----+                  a warp:   8 x 4 lanes (interleaved), each 8 x 8 of C
-//!   A tile   |     |     |     |     |                  a lane:   rows in groups of 4, 32 apart,
-//!   ROWS x   |  0  |  1  |  2  |  3  |                            columns in groups of 4, 16 apart
-//!   DEPTH    |     |     |     |     |
-//!            +-----+-----+-----+-----+
+//!             B tile  DEPTH x COLUMNS         gemm_f32: warps beside each other, 64 x 64 of C each
+//!            +-----------+-----------+        a warp:   8 x 4 lanes (interleaved), each 8 x 16
+//!            |           |           |        small:    64 x 32 of C; each warp takes a quarter of DEPTH,
+//!   A tile   |           |           |                  8 x 8 a lane; they add up in shared memory
+//!   64 x     |  warp 0   |  warp 1   |        a lane:   rows in groups of 4, 32 apart,
+//!   DEPTH    |           |           |                  columns in groups of 4, 16 apart
+//!            +-----------+-----------+
 //!
 //!   copies    | tile 0 | tile 1 | tile 2 |  tile 3      |  tile 4 ..      cp.async into three stages
-//!   compute                     |S  tile 0     |S  tile 1     |S ..       S: wait for the oldest copies, one barrier
+//!   compute                     |S  tile 0     |S  tile 1     |S ..       S: wait for copies, one barrier
 //! ```
 //! The barrier that publishes a tile also tells that all threads have left the stage before, so the next
 //! copies start there at once and have two tiles' arithmetic to arrive. For each of the columns of the tile a
 //! thread reads its values of `A` and `B` by 16-byte loads without bank conflicts, one column ahead. Four
-//! blocks of 128 threads share a multiprocessor, so that one's barrier is filled with the others' arithmetic;
-//! 8 x 16 accumulators a thread, for a quarter less shared memory traffic but half as many warps, gain 4 % at
-//! 2048 and nothing at 8192, and lose 40 % at 1024.
+//! blocks share a multiprocessor, so that one's barrier is filled with the others' arithmetic.
 //!
-//! Each element of `C` is one chain of fused multiply-adds over k in ascending order, whatever the shape and
-//! the kernel: results are bitwise repeatable, and do not depend on alignment.
+//! Operands are turned on their way to shared memory where they have to be, so no order is copied first.
+//! Parts of k may go to different blocks, which [`crate::sm90::split_k`] adds. An element of `C` is a chain
+//! of fused multiply-adds for each warp along k and each part, and these are added in order: results are
+//! bitwise repeatable, and do not depend on orders and alignment.
 //!
-//! With `beta` 0, `C` is not read. `k` may be 0.
-//!
-//! Limits: [`Tile::blocks`]`(m, n) < 2^31`, sides at most [`MAX_SIDE`], `C` overlaps neither `A` nor `B`.
+//! Limits: [`Tile::blocks`]`(m, n) < 2^31`, sides below 2^31 - 256, `C` overlaps neither `A` nor `B`; one
+//! block a tile along x, and a product of the batch along z.
 
-use crate::block::{Block, DenseShape, Epilogue, Shape};
+use crate::any::StridedGemm;
+use crate::block::{Block, Product};
+use crate::epilogue::EpilogueParams;
 use cuda_std::{kernel, shared, shared_array};
 use layout::UNIT_BYTES;
 
 /// The block of [`gemm_f32`](fn@gemm_f32).
-pub(crate) type Large = Block<2, 2, 1, 4, 16, 3>;
+pub(crate) type Large = Block<4, 2, 1, 16, 3>;
 /// The block of [`gemm_f32_small`](fn@gemm_f32_small).
-pub(crate) type Small = Block<1, 1, 2, 2, 32, 3>;
+pub(crate) type Small = Block<2, 1, 4, 32, 3>;
 
-/// Largest `m`, `n` or `k`: leaves room to round up to whole tiles in 32 bits.
-pub const MAX_SIDE: u32 = u32::MAX - 256;
-/// Blocks that fit a multiprocessor at once, so that some compute while others wait; bounds the registers at
-/// 128.
-const MIN_BLOCKS: u32 = 4;
+/// Blocks that fit a multiprocessor at once, so that some compute while others wait: bounds the registers.
+pub const RESIDENT: u32 = 4;
 
 /// Which kernel computes a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,11 +54,8 @@ pub enum Tile {
 }
 
 impl Tile {
-    /// The faster one for an `m x n` result on a device of so many multiprocessors: the large tile is faster
-    /// from about half of them occupied.
-    pub const fn choose(m: u32, n: u32, multiprocessors: u32) -> Self {
-        if Self::Large.blocks(m, n) * 2 < multiprocessors as u64 { Self::Small } else { Self::Large }
-    }
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Large, Self::Small];
 
     /// Blocks for an `m x n` result.
     pub const fn blocks(self, m: u32, n: u32) -> u64 {
@@ -99,51 +94,35 @@ impl Tile {
 #[repr(C, align(16))]
 struct Unit([u8; UNIT_BYTES as usize]);
 
-/// `C = alpha A B + beta C`, by [`Tile::Large`].
-///
-/// # Safety
-/// `a` holds `m * k` elements, `b` `k * n`, and `c` is valid for reads and writes of `m * n` and overlaps
-/// neither. Sides at most [`MAX_SIDE`]; [`Tile::blocks`] blocks of [`Tile::threads`] threads.
-#[kernel(launch_bounds(Large::THREADS, MIN_BLOCKS))]
-pub unsafe fn gemm_f32(m: u32, n: u32, k: u32, alpha: f32, a: &[f32], b: &[f32], beta: f32, c: *mut f32) {
-    let problem = DenseShape { m, n, k, a: a.as_ptr(), b: b.as_ptr() };
-    let stages = shared::address_of(shared_array![Unit; Large::SHARED_UNITS]);
-    // SAFETY: the caller's contract.
-    unsafe { Large::run(problem, Epilogue { alpha, beta, c }, stages) }
+macro_rules! kernels {
+    ($($name:ident: $block:ident, $doc:literal;)*) => { $(
+        #[doc = $doc]
+        /// See [`crate::epilogue`], and the module. With `part` the batch is the parts of one product, whose
+        /// A and B lie as many of `k` apart; the last one may be shorter.
+        ///
+        /// # Safety
+        /// As for [`gemm_any`](fn@crate::any::gemm_any), with A and B of f32 by rows or by columns, but
+        /// [`Tile::blocks`] blocks along x and one for each product along z, of [`Tile::threads`] threads.
+        /// Sides are below 2^31 - 256; of parts none is empty.
+        #[kernel(launch_bounds($block::THREADS, RESIDENT))]
+        pub unsafe fn $name(
+            gemm: StridedGemm,
+            epilogue: EpilogueParams,
+            a: *const u8,
+            b: *const u8,
+            c: *mut u8,
+            part: u32,
+        ) {
+            let (a, b) = (a.cast(), b.cast());
+            let product = Product { gemm: &gemm, epilogue: &epilogue, a, b, c, part };
+            let stages = shared::address_of(shared_array![Unit; $block::SHARED_UNITS]);
+            // SAFETY: the caller's contract.
+            unsafe { $block::run(product, stages) }
+        }
+    )* };
 }
 
-/// `C = alpha A B + beta C`, by [`Tile::Small`].
-///
-/// # Safety
-/// As [`gemm_f32`](fn@gemm_f32).
-#[kernel(launch_bounds(Small::THREADS, MIN_BLOCKS))]
-pub unsafe fn gemm_f32_small(
-    m: u32,
-    n: u32,
-    k: u32,
-    alpha: f32,
-    a: &[f32],
-    b: &[f32],
-    beta: f32,
-    c: *mut f32,
-) {
-    let problem = DenseShape { m, n, k, a: a.as_ptr(), b: b.as_ptr() };
-    let stages = shared::address_of(shared_array![Unit; Small::SHARED_UNITS]);
-    // SAFETY: the caller's contract.
-    unsafe { Small::run(problem, Epilogue { alpha, beta, c }, stages) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Tile;
-
-    #[test]
-    fn small_results_get_small_tiles() {
-        for side in [1, 64, 512, 600] {
-            assert_eq!(Tile::choose(side, side, 132), Tile::Small, "{side}");
-        }
-        for side in [1024, 2048, 4097] {
-            assert_eq!(Tile::choose(side, side, 132), Tile::Large, "{side}");
-        }
-    }
+kernels! {
+    gemm_f32: Large, "64 x 128 of C a block.";
+    gemm_f32_small: Small, "64 x 32 of C a block.";
 }

@@ -2,7 +2,7 @@
 //!
 //! | kernel | computes |
 //! |---|---|
-//! | [`gemm_f32`](mod@gemm_f32), `gemm_f32_small` | `C = alpha A B + beta C` in f32, without tensor cores |
+//! | [`gemm_f32`](mod@gemm_f32), `gemm_f32_small` | f32 without tensor cores, by rows or by columns, with an [`epilogue`] |
 //! | [`any`]: `gemm_any` | every element type, stride and [`epilogue`], without tensor cores |
 //! | [`mod@grouped`]: `gemm_grouped_any` | the same for [`groups`] of rows, each with a matrix B of its own |
 //! | [`skinny`]: `gemm_skinny_f16_nt`, `_nn`, `_bf16_nt`, `_nn`, on Hopper `_e4m3_nt`, `_e5m2_nt` | up to 16 rows, as fast as the other factor comes from memory |

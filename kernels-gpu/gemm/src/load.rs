@@ -1,201 +1,199 @@
-//! Copies of operand tiles from global to shared memory for [`crate::gemm_f32`].
+//! Copies of operand tiles from global to shared memory for [`crate::gemm_f32`], for every order.
 //!
-//! `A` is stored by columns (`[k][row]`), because the threads read neighbouring rows of one column at a time;
-//! each element is copied on its own, which does the transposing and asks for no alignment. `B` is stored as
-//! it lies (`[k][column]`), 16 bytes at a time when its rows are aligned. What lies outside of the matrices
-//! becomes 0.
+//! An operand is *lines*, rows of A or columns of B, of `k` elements. A tile lies `[k][line]` in shared
+//! memory, because threads read neighbouring lines of one k at a time.
+//!
+//! | the operand has | copies of a warp |
+//! |---|---|
+//! | lines side by side, at 16-byte boundaries | 16 bytes along the lines |
+//! | lines side by side | an element each, along the lines |
+//! | k side by side | an element each, which turns the tile: runs of 8 k of four lines |
+//!
+//! Lines behind the last one are copies of others: their sums are not stored. Behind the last k there are
+//! zeros.
 
-use crate::block::{DenseShape, ELEMENT, Shape, VECTOR, has_units};
+use crate::block::{ELEMENT, VECTOR};
 use core::marker::PhantomData;
 use cuda_std::{async_copy, thread};
 use layout::UNIT_BYTES;
 
-/// Neighbouring elements of a row of `A` that neighbouring threads copy: one 32-byte sector, and with four
-/// rows a warp no two lanes store to the same bank.
-const A_RUN: u32 = 8;
+/// Neighbouring elements along k that neighbouring threads copy: one 32-byte sector, and with four lines a
+/// warp no two lanes store to the same bank.
+const RUN: u32 = 8;
 
-/// The copies of one block, tile after tile.
-pub(crate) struct Loader<S> {
-    pub problem: DenseShape,
-    /// First row of the block in `A`.
-    row: u32,
-    /// First column of the block in `B`.
-    column: u32,
-    /// Column of `A`, row of `B`, that comes next.
-    k: u32,
-    /// The first elements of the next whole tiles that this thread copies.
-    a: *const f32,
-    b: *const f32,
-    /// No row or column of the block lies outside of the matrices.
-    interior: bool,
-    /// Rows of `B` are aligned to 16 bytes.
-    b_units: bool,
-    shape: PhantomData<S>,
+/// A matrix as its lines.
+#[derive(Clone, Copy)]
+pub(crate) struct Lines {
+    pub base: *const f32,
+    /// Elements from a line to the next.
+    pub line: u64,
+    /// Elements from one k to the next. This or `line` is 1.
+    pub step: u64,
+    /// How many lines there are.
+    pub count: u32,
 }
 
-impl<S: Shape> Loader<S> {
-    /// Rows of `A` that the block copies at a time.
-    const A_ROWS: u32 = S::THREADS / A_RUN;
-    /// 16-byte units of a row of `B`.
-    const B_UNITS: u32 = S::COLUMNS / VECTOR;
-    /// Rows of `B` that the block copies at a time, by units.
-    const B_ROWS: u32 = S::THREADS / Self::B_UNITS;
+/// How an operand is copied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+enum Way {
+    /// 16 bytes along the lines.
+    Units,
+    /// Elements along the lines.
+    Across,
+    /// Elements along k.
+    Along,
+}
 
-    /// For the block whose tile of `C` begins at `(row, column)`.
+/// The size of an operand's tile.
+pub(crate) trait Tile {
+    /// Lines, at most two for each thread.
+    const LINES: u32;
+    /// Elements of k.
+    const DEPTH: u32;
+    /// Threads that copy it.
+    const THREADS: u32;
+    /// Floats from one k to the next: the padding spreads a turned run over the banks.
+    const PITCH: u32 = Self::LINES + VECTOR;
+    /// Bytes in shared memory.
+    const BYTES: u32 = Self::DEPTH * Self::PITCH * ELEMENT;
+}
+
+/// The copies of one operand of a block, tile after tile.
+pub(crate) struct Loader<T> {
+    lines: Lines,
+    /// The first element of the next tile that this thread copies.
+    source: *const f32,
+    way: Way,
+    /// Of the lines that this thread copies an element of at a time, those in the matrix, at least 1.
+    inside: u32,
+    tile: PhantomData<T>,
+}
+
+impl<T: Tile> Loader<T> {
+    /// Lines that the block copies at a time along k.
+    const LINES_AT_ONCE: u32 = T::THREADS / RUN;
+
+    /// For the block whose lines begin with `first`, which there is.
     #[inline(always)]
-    pub fn new(problem: DenseShape, row: u32, column: u32) -> Self {
-        const { assert!(S::DEPTH.is_multiple_of(A_RUN) && S::ROWS.is_multiple_of(Self::A_ROWS)) };
-        const { assert!(S::DEPTH.is_multiple_of(Self::B_ROWS) && S::THREADS.is_multiple_of(S::COLUMNS)) };
-        let DenseShape { m, n, k, a, b } = problem;
-        let ((run, a_row), (unit, b_row)) = (Self::place_in_a(), Self::place_in_b());
-        Self {
-            problem,
-            row,
-            column,
-            k: 0,
-            a: a.wrapping_add((row + a_row) as usize * k as usize + run as usize),
-            b: b.wrapping_add(b_row as usize * n as usize + (column + unit * VECTOR) as usize),
-            interior: row + S::ROWS <= m && column + S::COLUMNS <= n,
-            b_units: has_units(b, n),
-            shape: PhantomData,
-        }
+    pub fn new(lines: Lines, first: u32) -> Self {
+        const { assert!(T::LINES.is_multiple_of(Self::LINES_AT_ONCE) && T::DEPTH.is_multiple_of(RUN)) };
+        let Lines { base, line, step, count } = lines;
+        let unit = u64::from(VECTOR);
+        let is_aligned = (base as usize).is_multiple_of(UNIT_BYTES as usize)
+            && step.is_multiple_of(unit)
+            && count.is_multiple_of(VECTOR);
+        let thread = thread::thread_idx_x();
+        let (way, (at, k)) = if step == 1 {
+            (Way::Along, Self::place_along(thread))
+        } else if is_aligned {
+            (Way::Units, Self::place_across::<VECTOR>(thread))
+        } else {
+            (Way::Across, Self::place_across::<1>(thread))
+        };
+        // Lines behind the last one become others of this thread's, or the block's first ones.
+        let left = count - first;
+        let at_once = if way == Way::Along { Self::LINES_AT_ONCE } else { T::THREADS };
+        let inside = left.saturating_sub(at).div_ceil(at_once).max(1);
+        let at = if at < left { at } else { 0 };
+        let place = u64::from(first + at) * line + u64::from(k) * step;
+        Self { lines, source: base.wrapping_add(place as usize), way, inside, tile: PhantomData }
     }
 
-    /// Element within a run, and row, of the first element of `A` that this thread copies.
+    /// Line and k, within the tile, of a thread's first copy along k.
     #[inline(always)]
-    fn place_in_a() -> (u32, u32) {
-        (thread::thread_idx_x() % A_RUN, thread::thread_idx_x() / A_RUN)
+    fn place_along(thread: u32) -> (u32, u32) {
+        (thread / RUN, thread % RUN)
     }
 
-    /// Unit and row of the first unit of `B` that this thread copies.
+    /// The same along the lines, `WIDTH` elements at a time.
     #[inline(always)]
-    fn place_in_b() -> (u32, u32) {
-        (thread::thread_idx_x() % Self::B_UNITS, thread::thread_idx_x() / Self::B_UNITS)
+    fn place_across<const WIDTH: u32>(thread: u32) -> (u32, u32) {
+        let across = (T::LINES / WIDTH).min(T::THREADS);
+        (thread % across * WIDTH, thread / across)
     }
 
-    /// Starts the copies of the next tiles, if there are any.
+    /// Starts the copies of the next tile, with `left` of k left, at least 1.
     ///
     /// # Safety
-    /// `stage` is the shared address of a stage that no thread uses.
+    /// The matrix has the block's first line and so much of k. `tile` is the shared address of a tile that no
+    /// thread uses.
     #[inline(always)]
-    pub unsafe fn start(&mut self, stage: u32) {
-        if self.k < self.problem.k {
-            let whole = self.interior && self.problem.k - self.k >= S::DEPTH;
-            let b = stage + S::B_OFFSET;
-            // SAFETY: the whole forms are for tiles inside the matrices, the others guard each copy.
-            unsafe {
-                if whole {
-                    self.a_whole(stage);
-                } else {
-                    self.a_guarded(stage);
-                }
-                match (self.b_units, whole) {
-                    (true, true) => self.b_whole(b),
-                    (true, false) => self.b_guarded::<VECTOR>(b),
-                    (false, _) => self.b_guarded::<1>(b),
-                }
+    pub unsafe fn start(&mut self, tile: u32, left: u32) {
+        // k is below 2^31, so this is nothing. But what is added to it is not computed before the loop, where
+        // it would take registers for every copy.
+        let nothing = left >> 31;
+        let (thread, step) = (thread::thread_idx_x() + nothing, self.lines.step + u64::from(nothing));
+        // SAFETY: the caller's word.
+        unsafe {
+            match self.way {
+                Way::Units => self.across::<VECTOR>(tile, thread, step, left),
+                Way::Across => self.across::<1>(tile, thread, step, left),
+                Way::Along => self.along(tile, thread, nothing, left),
             }
-            self.k += S::DEPTH;
-            self.a = self.a.wrapping_add(S::DEPTH as usize);
-            self.b = self.b.wrapping_add(S::DEPTH as usize * self.problem.n as usize);
         }
+        self.source = self.source.wrapping_add((u64::from(T::DEPTH) * step) as usize);
     }
 
-    /// Copies this thread's part of a tile of `A` that lies inside of it.
+    /// Copies `WIDTH` elements along the lines at a time.
     ///
     /// # Safety
-    /// The tile lies inside of `A`. `tile` is the shared address of a tile that no thread uses.
+    /// As for [`Self::start`].
     #[inline(always)]
-    unsafe fn a_whole(&self, tile: u32) {
-        let (run, first) = Self::place_in_a();
-        let stride = Self::A_ROWS as usize * self.problem.k as usize;
-        let to = tile + (run * S::A_PITCH + first) * ELEMENT;
-        let mut row = self.a;
-        for i in 0..S::ROWS / Self::A_ROWS {
-            for j in 0..S::DEPTH / A_RUN {
-                let to = to + (j * A_RUN * S::A_PITCH + i * Self::A_ROWS) * ELEMENT;
-                // SAFETY: inside A, by the caller's word.
-                unsafe { async_copy::copy_ca::<ELEMENT, f32>(to, row.add((j * A_RUN) as usize)) };
+    unsafe fn across<const WIDTH: u32>(&self, tile: u32, thread: u32, step: u64, left: u32) {
+        let (line, k) = Self::place_across::<WIDTH>(thread);
+        let at_once = (T::THREADS * WIDTH / T::LINES).max(1);
+        let to = tile + (k * T::PITCH + line) * ELEMENT;
+        let mut from = self.source;
+        for i in 0..T::DEPTH / at_once {
+            let is_there = k + i * at_once < left;
+            for part in 0..T::LINES.div_ceil(T::THREADS * WIDTH) {
+                let further = part * T::THREADS * WIDTH;
+                let to = to + (i * at_once * T::PITCH + further) * ELEMENT;
+                let from = from.wrapping_add(if part < self.inside { further as usize } else { 0 });
+                // SAFETY: inside of the matrix, and aligned units; else nothing is read.
+                unsafe { copy::<WIDTH>(to, from, is_there) };
             }
-            row = row.wrapping_add(stride);
+            from = from.wrapping_add((u64::from(at_once) * step) as usize);
         }
     }
 
-    /// Copies this thread's part of a tile of `A`, zeros for what lies outside.
+    /// Copies elements along k.
     ///
     /// # Safety
-    /// `tile` is the shared address of a tile that no thread uses.
+    /// As for [`Self::start`].
     #[inline(always)]
-    unsafe fn a_guarded(&self, tile: u32) {
-        let DenseShape { m, k: length, a, .. } = self.problem;
-        let (run, first) = Self::place_in_a();
-        let mut copy = 0;
-        while copy < S::ROWS / Self::A_ROWS * (S::DEPTH / A_RUN) {
-            let row = first + copy % (S::ROWS / Self::A_ROWS) * Self::A_ROWS;
-            let column = run + copy / (S::ROWS / Self::A_ROWS) * A_RUN;
-            let inside = self.row + row < m && self.k + column < length;
-            let place = (self.row + row) as usize * length as usize + (self.k + column) as usize;
-            // SAFETY: guarded; outside, nothing is read.
-            unsafe {
-                copy_or_zero::<ELEMENT>(tile + (column * S::A_PITCH + row) * ELEMENT, a, place, inside)
-            };
-            copy += 1;
-        }
-    }
-
-    /// Copies this thread's part of a tile of `B` that lies inside of it and has 16-byte units.
-    ///
-    /// # Safety
-    /// The tile lies inside of `B`, whose rows have whole units. `tile` is the shared address of a tile that
-    /// no thread uses.
-    #[inline(always)]
-    unsafe fn b_whole(&self, tile: u32) {
-        let (unit, first) = Self::place_in_b();
-        let stride = Self::B_ROWS as usize * self.problem.n as usize;
-        let to = tile + (first * S::COLUMNS + unit * VECTOR) * ELEMENT;
-        let mut row = self.b;
-        for i in 0..S::DEPTH / Self::B_ROWS {
-            // SAFETY: inside B, by the caller's word, and aligned.
-            unsafe { async_copy::copy_cg(to + i * Self::B_ROWS * S::COLUMNS * ELEMENT, row) };
-            row = row.wrapping_add(stride);
-        }
-    }
-
-    /// Copies `WIDTH` elements at a time; rows are a multiple of that long.
-    ///
-    /// # Safety
-    /// `tile` is the shared address of a tile that no thread uses.
-    #[inline(always)]
-    unsafe fn b_guarded<const WIDTH: u32>(&self, tile: u32) {
-        let DenseShape { n: length, k: rows, b, .. } = self.problem;
-        let units = S::COLUMNS / WIDTH;
-        let column = thread::thread_idx_x() % units * WIDTH;
-        let mut row = thread::thread_idx_x() / units;
-        while row < S::DEPTH {
-            let inside = self.k + row < rows && self.column + column < length;
-            let place = (self.k + row) as usize * length as usize + (self.column + column) as usize;
-            let to = tile + (row * S::COLUMNS + column) * ELEMENT;
-            // SAFETY: guarded; outside, nothing is read.
-            unsafe {
-                if WIDTH == VECTOR {
-                    copy_or_zero::<UNIT_BYTES>(to, b, place, inside);
-                } else {
-                    copy_or_zero::<ELEMENT>(to, b, place, inside);
-                }
+    unsafe fn along(&self, tile: u32, thread: u32, nothing: u32, left: u32) {
+        let (line, k) = Self::place_along(thread);
+        let to = tile + (k * T::PITCH + line) * ELEMENT;
+        let (inside, pitch) = (self.inside + nothing, self.lines.line + u64::from(nothing));
+        let further = u64::from(Self::LINES_AT_ONCE) * pitch;
+        let mut from = self.source;
+        for i in 0..T::LINES / Self::LINES_AT_ONCE {
+            for j in 0..T::DEPTH / RUN {
+                let to = to + (j * RUN * T::PITCH + i * Self::LINES_AT_ONCE) * ELEMENT;
+                // SAFETY: inside of the matrix; else nothing is read.
+                unsafe { copy::<1>(to, from.wrapping_add((j * RUN) as usize), k + j * RUN < left) };
             }
-            row += S::THREADS / units;
+            from = from.wrapping_add(if i + 1 < inside { further as usize } else { 0 });
         }
     }
 }
 
-/// Starts a copy of `BYTES` bytes from element `place` of `from`, or of zeros.
+/// Starts a copy of `WIDTH` elements, one or four, or of zeros.
 ///
 /// # Safety
-/// * If `inside`, `from` is valid for reads of `BYTES` bytes at element `place`, aligned to `BYTES`.
-/// * `to` is the shared address of as many bytes, aligned likewise, that no thread uses.
+/// If `is_there`, `from` is valid for reads of them, aligned to them all. `to` is the shared address of as
+/// many, aligned likewise, that no thread uses.
 #[inline(always)]
-unsafe fn copy_or_zero<const BYTES: u32>(to: u32, from: *const f32, place: usize, inside: bool) {
-    let (place, bytes) = if inside { (place, BYTES) } else { (0, 0) };
-    // SAFETY: inside, the caller vouches for the place; else no byte is read.
-    unsafe { async_copy::copy_ca_zfill::<BYTES, f32>(to, from.add(place), bytes) };
+unsafe fn copy<const WIDTH: u32>(to: u32, from: *const f32, is_there: bool) {
+    let bytes = if is_there { WIDTH * ELEMENT } else { 0 };
+    // SAFETY: the caller's word; without bytes nothing is read.
+    unsafe {
+        if WIDTH == VECTOR {
+            async_copy::copy_cg_zfill(to, from, bytes);
+        } else {
+            async_copy::copy_ca_zfill::<ELEMENT, f32>(to, from, bytes);
+        }
+    }
 }

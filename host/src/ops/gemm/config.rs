@@ -68,9 +68,6 @@ pub enum Repack {
     No,
     /// To rows that begin at 16-byte boundaries.
     Rows,
-    /// To rows that follow each other without a gap, for kernels that take no other. Their length is a
-    /// multiple of 16 bytes.
-    DenseRows,
     /// To columns that do.
     Columns,
 }
@@ -118,7 +115,6 @@ impl fmt::Display for Config {
             match repack {
                 Repack::No => {}
                 Repack::Rows => write!(f, ", {operand} to rows")?,
-                Repack::DenseRows => write!(f, ", {operand} to dense rows")?,
                 Repack::Columns => write!(f, ", {operand} to columns")?,
             }
         }

@@ -14,7 +14,6 @@ use super::any::strided_gemm;
 use super::backend::Backend;
 use super::check::invalid;
 use super::config::{Candidate, Config, Kernel, Rejection, Repack};
-use super::f32;
 use super::matmul::Matmul;
 use super::problem::{Operand, Order, Precision, Problem};
 use super::repack::{self, MAX_BATCH_BLOCKS};
@@ -122,7 +121,6 @@ fn lacks(problem: &Problem) -> Option<&'static str> {
         (m <= MAX_M || is_exact, "takes up to 64 rows where tensor cores may take more"),
         (k > 0, "there is nothing to multiply"),
         (b.order != Order::Strided, "wants B by rows or by columns"),
-        (!f32::is_promised(problem), "sums in parts, where `gemm_f32` promises one chain of multiply-adds"),
     ];
     rules.iter().find(|(holds, _)| !holds).map(|(_, why)| *why)
 }
@@ -241,6 +239,13 @@ mod tests {
         best.best.unwrap()
     }
 
+    /// The best of this kernel's own configurations.
+    fn own(problem: &Problem, arch: Arch) -> Config {
+        let mut best = Best::default();
+        candidates(problem, &device(arch), &mut best);
+        best.best.unwrap().config
+    }
+
     fn device(arch: Arch) -> DeviceCapabilities {
         DeviceCapabilities { arch, ..DeviceCapabilities::H200 }
     }
@@ -276,16 +281,14 @@ mod tests {
     fn long_k_goes_to_many_blocks() {
         for (sides, order) in [((8, 248, 18_177), "tn"), ((32, 184, 689), "tn"), ((8, 64, 9001), "tt")] {
             let long = problem(sides, DType::F32, order, Precision::F32);
-            let config = best(&long).config;
-            assert!(config.kernel == Kernel::Direct && config.split_k > 1, "{sides:?} {order}: {config}");
+            let config = own(&long, ARCH);
+            assert!(config.split_k > 1, "{sides:?} {order}: {config}");
             // The kernel that adds parts' sums is not built for older devices.
-            let mut older = Best::default();
-            candidates(&long, &device(Arch { major: 8, minor: 0 }), &mut older);
-            assert_eq!(older.best.unwrap().config.split_k, 1, "{sides:?} {order}");
+            assert_eq!(own(&long, Arch { major: 8, minor: 0 }).split_k, 1, "{sides:?} {order}");
         }
         // Many blocks as it is: wide ones, since each begins and ends.
-        let config = best(&problem((32, 1720, 216), DType::F32, "nt", Precision::F32)).config;
-        assert_eq!((config.kernel, config.split_k, config.tile[1]), (Kernel::Direct, 1, 32), "{config}");
+        let config = own(&problem((32, 1720, 216), DType::F32, "nt", Precision::F32), ARCH);
+        assert_eq!((config.split_k, config.tile[1]), (1, 32), "{config}");
     }
 
     /// Products that others read as they lie, at memory's speed or by tensor cores, stay theirs.

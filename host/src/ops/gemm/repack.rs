@@ -34,8 +34,7 @@ impl Packed {
     ///
     /// # Errors
     /// [`Error::Length`] when the matrix does not have the elements that its shape says,
-    /// [`Error::InvalidArgument`] when a side is too long, `to` is [`Repack::No`], or rows cannot be
-    /// dense,
+    /// [`Error::InvalidArgument`] when a side is too long, or `to` is [`Repack::No`],
     /// [`Error::DeviceMismatch`], [`Error::OutOfMemory`], or the driver's error.
     pub fn new(stream: &Stream, matrix: Matrix<'_>, to: Repack) -> Result<Self> {
         matrix.check("the matrix")?;
@@ -64,25 +63,12 @@ pub(super) fn pitch(columns: usize, element_bytes: usize) -> usize {
     columns.next_multiple_of(if long { LINE_BYTES } else { ROW_ALIGNMENT as usize } / element_bytes)
 }
 
-/// Can the copy kernel write rows of so many columns without gaps? It stores whole units.
-pub(super) fn can_be_dense(columns: usize, element_bytes: usize) -> bool {
-    columns.is_multiple_of(ROW_ALIGNMENT as usize / element_bytes)
-}
-
 /// Queues the copy of `matrix` that is wanted, if one is.
 pub(super) fn repack(stream: &Stream, matrix: Matrix<'_>, to: Repack) -> Result<Option<Packed>> {
     let (columns, dtype) = (matrix.shape.columns, matrix.dtype);
     match to {
         Repack::No => Ok(None),
         Repack::Rows => to_rows(stream, matrix, pitch(columns, dtype.size())).map(Some),
-        Repack::DenseRows if can_be_dense(columns, dtype.size()) => {
-            to_rows(stream, matrix, columns).map(Some)
-        }
-        Repack::DenseRows => {
-            let wanted = format!("rows of a multiple of {ROW_ALIGNMENT} bytes");
-            let got = format!("{columns} columns of {dtype}");
-            Err(invalid("the columns", got, wanted, "take Repack::Rows"))
-        }
         Repack::Columns => {
             let pitch = pitch(matrix.shape.rows, dtype.size());
             let Packed { data, dtype, shape } = to_rows(stream, matrix.transposed(), pitch)?;
@@ -109,7 +95,7 @@ pub(super) fn estimate_us(
 ) -> f64 {
     let as_it_lies = match to {
         Repack::No => return 0.0,
-        Repack::Rows | Repack::DenseRows => Order::Rows,
+        Repack::Rows => Order::Rows,
         Repack::Columns => Order::Columns,
     };
     let share = if operand.order == as_it_lies { ALONG } else { ACROSS };

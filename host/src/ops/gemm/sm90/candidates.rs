@@ -420,7 +420,7 @@ fn flip_copy(to: Repack) -> Repack {
     match to {
         Repack::No => Repack::No,
         // No kernel here asks for dense rows.
-        Repack::Rows | Repack::DenseRows => Repack::Columns,
+        Repack::Rows => Repack::Columns,
         Repack::Columns => Repack::Rows,
     }
 }

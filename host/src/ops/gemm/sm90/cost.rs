@@ -355,7 +355,7 @@ fn lines(operand: &Operand, to: Repack, length: u32) -> f64 {
     let size = operand.dtype.size();
     let bytes = match to {
         Repack::No => operand.leading as usize * size,
-        Repack::Rows | Repack::Columns | Repack::DenseRows => repack::pitch(length as usize, size) * size,
+        Repack::Rows | Repack::Columns => repack::pitch(length as usize, size) * size,
     };
     if bytes.is_multiple_of(LINE_BYTES) {
         1.0
