@@ -1,16 +1,16 @@
 //! A rank's hold on its group.
 
-use std::fmt;
+use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use super::call::{Call, Kind, Reduction};
 use super::group::{Backend, GroupOptions};
 use super::nccl::UniqueId;
 use super::operand::{Input, Operand, Output};
-use super::peer::Plan;
-use super::{check, nccl, peer};
+use super::peer::{Explanation, Plan};
+use super::{check, nccl, peer, process};
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{ParallelError, Result};
 use crate::stream::Stream;
 use crate::tensor::DType;
 
@@ -35,40 +35,69 @@ impl Communicator {
         Communicator(member)
     }
 
-    /// Joins a group of ranks in any processes, on any machines, through NCCL; waits for all of them. One
-    /// rank makes the `id` and hands it to the others. This is the way for a process a device; the ranks of
-    /// one process are a [`Group`](super::Group).
+    /// Joins a group whose ranks are processes, and waits for all of them: the way for a process a device.
+    /// Ranks of one machine reach each other's memory where the driver lets them, all others use NCCL;
+    /// [`Communicator::explain`] says why. The ranks of one process are a [`Group`](super::Group).
+    ///
+    /// `exchange` has all ranks exchange bytes: it takes a name of what is exchanged and the own part, and
+    /// returns the parts of all ranks, in their order.
     ///
     /// ```no_run
     /// use ironwarp::Device;
-    /// use ironwarp::parallel::{Communicator, GroupOptions, UniqueId};
+    /// use ironwarp::parallel::{Communicator, GroupOptions};
     /// use ironwarp_rendezvous::{Client, Options, World};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let world = World::from_env()?; // `ironwarp launch -n 4 -- program`, torchrun, Slurm, ..
     /// let client = Client::join(&world, &Options::default())?;
-    /// let own = if world.rank == 0 { UniqueId::new()?.as_bytes().to_vec() } else { Vec::new() };
-    /// let id = UniqueId::from_bytes(&client.gather("NCCL's id", &own)?[0])?;
     /// let device = Device::open(world.local_rank)?;
-    /// let mut rank = Communicator::join(&device, world.rank, world.size, &id, GroupOptions::default())?;
+    /// let exchange = |name: &str, own: &[u8]| client.gather(name, own);
+    /// let mut rank =
+    ///     Communicator::join(&device, world.rank, world.size, exchange, GroupOptions::default())?;
     /// # let _ = &mut rank;
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// [`crate::ParallelError::NoNccl`] says what to install; [`crate::Error::InvalidArgument`] for a rank
-    /// that is none; [`crate::ParallelError::TimedOut`] when a rank does not come,
-    /// [`crate::ParallelError::Nccl`], or the driver's error.
+    /// [`ParallelError::Exchange`] when `exchange` fails; [`ParallelError::NoPeerMemory`] or
+    /// [`ParallelError::NoNccl`] where neither is possible; [`crate::Error::InvalidArgument`] for a rank
+    /// that is none, or options that differ; [`ParallelError::TimedOut`] when a rank does not come,
+    /// [`ParallelError::Nccl`], [`crate::Error::OutOfMemory`], or the driver's error.
     #[track_caller]
-    pub fn join(
+    pub fn join<E: Display>(
+        device: &Device,
+        rank: u32,
+        ranks: u32,
+        mut exchange: impl FnMut(&str, &[u8]) -> Result<Vec<Vec<u8>>, E>,
+        options: GroupOptions,
+    ) -> Result<Self> {
+        check::is_rank("Communicator::join", "the rank", rank, ranks)?;
+        let mut exchange = |what: &str, own: &[u8]| {
+            exchange(what, own).map_err(|error| {
+                let (what, words) = (what.to_owned(), error.to_string());
+                ParallelError::Exchange { rank, what, words }.into()
+            })
+        };
+        Ok(Communicator(process::join(device, (rank, ranks), &mut exchange, options)?))
+    }
+
+    /// Joins a group of ranks in any processes, on any machines, through NCCL alone; waits for all of them.
+    /// One rank makes the `id` and hands it to the others.
+    ///
+    /// # Errors
+    /// [`ParallelError::NoNccl`] says what to install; [`crate::Error::InvalidArgument`] for a rank that is
+    /// none; [`ParallelError::TimedOut`] when a rank does not come, [`ParallelError::Nccl`], or the
+    /// driver's error.
+    #[track_caller]
+    pub fn join_by_id(
         device: &Device,
         rank: u32,
         ranks: u32,
         id: &UniqueId,
         options: GroupOptions,
     ) -> Result<Self> {
-        check::is_rank("Communicator::join", "the rank", rank, ranks)?;
+        check::is_rank("Communicator::join_by_id", "the rank", rank, ranks)?;
         let place = nccl::Place { seat: nccl::Seat { rank, whole: rank }, ranks, failure: Arc::default() };
         Ok(Communicator(Member::Nccl(nccl::Member::join(device, place, id, options)?)))
     }
@@ -104,7 +133,7 @@ impl Communicator {
     /// Its device.
     pub fn device(&self) -> &Device {
         match &self.0 {
-            Member::Peer(member) => &member.shared.devices[member.rank as usize],
+            Member::Peer(member) => member.shared.device(member.rank),
             Member::Nccl(member) => member.device(),
         }
     }
@@ -282,14 +311,19 @@ impl Communicator {
     /// [`crate::Error::Parallel`].
     pub fn check(&self) -> Result<()> {
         Ok(match &self.0 {
-            Member::Peer(member) => member.shared.check(member.rank),
+            Member::Peer(member) => member.check(),
             Member::Nccl(member) => member.check(),
         }?)
     }
 
-    /// How an all-reduce of `count` elements is done.
-    pub fn explain(&self, count: usize, dtype: DType) -> Plan {
-        self.plan(&Call::new(Kind::AllReduce(Reduction::Sum), dtype, count))
+    /// How an all-reduce of `count` elements is done, and why not over peer memory where it is not.
+    pub fn explain(&self, count: usize, dtype: DType) -> Explanation {
+        let plan = self.plan(&Call::new(Kind::AllReduce(Reduction::Sum), dtype, count));
+        let reason = match &self.0 {
+            Member::Peer(_) => None,
+            Member::Nccl(member) => member.why.clone(),
+        };
+        Explanation { plan, reason }
     }
 
     /// Every way in which an all-reduce of `count` elements can be done.
@@ -299,14 +333,14 @@ impl Communicator {
 
     fn plan(&self, call: &Call) -> Plan {
         match &self.0 {
-            Member::Peer(member) => Plan::of(call, self.ranks(), member.shared.room),
+            Member::Peer(member) => member.shared.plan(call),
             Member::Nccl(_) => Plan::by_nccl(call, self.ranks()),
         }
     }
 
     fn plans(&self, call: &Call) -> Vec<Plan> {
         match &self.0 {
-            Member::Peer(member) => Plan::candidates(call, self.ranks(), member.shared.room),
+            Member::Peer(member) => member.shared.plans(call),
             Member::Nccl(_) => vec![Plan::by_nccl(call, self.ranks())],
         }
     }
@@ -314,7 +348,7 @@ impl Communicator {
     /// Blocks that every device has room for at once.
     fn room(&self) -> u32 {
         match &self.0 {
-            Member::Peer(member) => member.shared.room,
+            Member::Peer(member) => member.shared.room(),
             Member::Nccl(_) => 0,
         }
     }

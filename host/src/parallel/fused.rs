@@ -82,6 +82,7 @@ impl Communicator {
         same_length(OPERATION, "the result", x.elements(), into.layout().elements())?;
         if let Member::Peer(member) = &mut self.0
             && member.shared.ranks() > 1
+            && member.shared.reaches_buffers()
             && x.elements() > 0
         {
             let call = Call::new(Kind::AllReduceScaled { bits: scale.to_bits() }, x.dtype(), x.elements());

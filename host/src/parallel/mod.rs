@@ -53,6 +53,7 @@ mod nccl;
 mod operand;
 mod overlap;
 mod peer;
+mod process;
 mod replicas;
 mod runner;
 
@@ -63,5 +64,5 @@ pub use metrics::{MetricValues, Metrics, SyncedMetrics};
 pub use nccl::UniqueId;
 pub use operand::{Input, Output};
 pub use overlap::{BucketSpan, Overlap};
-pub use peer::{Algorithm, Plan};
+pub use peer::{Algorithm, Explanation, Plan};
 pub use runner::{BucketConfig, GradientBuckets, map, shard};

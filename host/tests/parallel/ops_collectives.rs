@@ -340,10 +340,10 @@ fn plans_are_explained() -> Outcome {
     for devices in groups()? {
         Group::open(&devices)?.run(|rank| {
             let small = rank.explain(256, f32::DTYPE);
-            assert_eq!(small.algorithm, Algorithm::LowLatency);
+            assert_eq!(small.plan.algorithm, Algorithm::LowLatency);
             assert!(small.to_string().contains("with flags"), "{small}");
-            assert_eq!(rank.explain(1 << 24, f32::DTYPE).algorithm, Algorithm::Owners);
-            assert_eq!(rank.explain(0, f32::DTYPE).algorithm, Algorithm::Local);
+            assert_eq!(rank.explain(1 << 24, f32::DTYPE).plan.algorithm, Algorithm::Owners);
+            assert_eq!(rank.explain(0, f32::DTYPE).plan.algorithm, Algorithm::Local);
             Ok(())
         })?;
     }

@@ -17,6 +17,7 @@
 //! | [`gradients`] | sums of gradients in f32, with the sum of their squares |
 //! | [`low_latency`] | small all-reduce without a meeting: data travel with their flags |
 //! | [`norm`] | small all-reduce with the residual and the norm that follow it |
+//! | [`stage`] | copies to and from memory that peers reach, for ranks in processes of their own |
 //! | [`transfer`] | all-gather, broadcast, all-to-all, send, receive, barrier |
 //! | [`tick`] | marks around calls of another library |
 //!
@@ -43,6 +44,7 @@ pub mod meeting;
 pub mod norm;
 pub mod number;
 pub mod reduce;
+pub mod stage;
 pub mod team;
 pub mod tick;
 pub mod transfer;

@@ -20,8 +20,36 @@ pub enum Algorithm {
     Owners,
     /// Each rank stores or loads the bytes where they go.
     Copies,
+    /// As [`Algorithm::Owners`] or [`Algorithm::Copies`], between processes: buffers pass through memory of
+    /// each rank that the others reach, piece by piece.
+    Staged,
     /// NCCL does it, by a way of its own choice.
     Nccl,
+}
+
+/// What kernels of a rank reach of its peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::parallel) enum Reach {
+    /// All of their memory: ranks are threads.
+    Buffers,
+    /// What they have allocated for that: ranks are processes. Beside it there is NCCL, or not.
+    Stages { has_nccl: bool },
+}
+
+/// How a collective is done, and why not otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// How it is done.
+    pub plan: Plan,
+    /// Why ranks do not reach each other's memory, where they do not.
+    pub reason: Option<String>,
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.plan)?;
+        self.reason.as_ref().map_or(Ok(()), |reason| write!(f, "; peer memory is not used: {reason}"))
+    }
 }
 
 /// How a collective is done. The same on all ranks.
@@ -56,11 +84,19 @@ const fn low_latency_bytes(ranks: u32) -> usize {
     }
 }
 
+/// Bytes from which NCCL is faster than stages, by what was measured on two H100s (`benches/NOTES.md`).
+const fn nccl_bytes(kind: Kind, _ranks: u32) -> usize {
+    match kind {
+        Kind::AllReduce(_) | Kind::AllReduceScaled { .. } | Kind::AllReduceNorm { .. } => 8 << 20,
+        _ => 4 << 20,
+    }
+}
+
 const _: () = assert!(low_latency_bytes(2) <= MAX_BYTES);
 
 impl Plan {
     /// The plan for a call among so many ranks, on devices with room for so many blocks.
-    pub(in crate::parallel) fn of(call: &Call, ranks: u32, room: u32) -> Self {
+    pub(in crate::parallel) fn of(call: &Call, ranks: u32, room: u32, reach: Reach) -> Self {
         let bytes = call.bytes();
         if ranks == 1 || (bytes == 0 && call.kind != Kind::Barrier) {
             return Plan { algorithm: Algorithm::Local, blocks: 0 };
@@ -68,6 +104,11 @@ impl Plan {
         let algorithm = match call.kind {
             Kind::AllReduce(_) | Kind::AllReduceNorm { .. } if bytes <= low_latency_bytes(ranks) => {
                 Algorithm::LowLatency
+            }
+            kind if reach != Reach::Buffers => {
+                let is_large = kind != Kind::Barrier && bytes >= nccl_bytes(kind, ranks);
+                let has_nccl = reach == Reach::Stages { has_nccl: true };
+                if has_nccl && is_large { Algorithm::Nccl } else { Algorithm::Staged }
             }
             Kind::AllReduce(_)
             | Kind::AllReduceNorm { .. }
@@ -85,9 +126,16 @@ impl Plan {
     }
 
     /// Every plan for an all-reduce of so many bytes, with the number of blocks that [`Plan::of`] would take.
-    pub(in crate::parallel) fn candidates(call: &Call, ranks: u32, room: u32) -> Vec<Self> {
-        let all: &[Algorithm] = match (Plan::of(call, ranks, room).algorithm, call.kind) {
+    pub(in crate::parallel) fn candidates(call: &Call, ranks: u32, room: u32, reach: Reach) -> Vec<Self> {
+        let is_small = matches!(call.kind, Kind::AllReduce(_)) && call.bytes() <= MAX_BYTES;
+        let all: &[Algorithm] = match (Plan::of(call, ranks, room, reach).algorithm, call.kind) {
             (Algorithm::Local, _) => &[Algorithm::Local],
+            _ if reach == Reach::Stages { has_nccl: true } && is_small => {
+                &[Algorithm::LowLatency, Algorithm::Staged, Algorithm::Nccl]
+            }
+            _ if reach == Reach::Stages { has_nccl: true } => &[Algorithm::Staged, Algorithm::Nccl],
+            _ if reach != Reach::Buffers && is_small => &[Algorithm::LowLatency, Algorithm::Staged],
+            _ if reach != Reach::Buffers => &[Algorithm::Staged],
             (_, Kind::AllReduce(_)) if call.bytes() <= MAX_BYTES => {
                 &[Algorithm::LowLatency, Algorithm::Owners]
             }
@@ -106,6 +154,8 @@ fn blocks_of(algorithm: Algorithm, call: &Call, ranks: u32, room: u32) -> u32 {
     let (accesses, most) = match algorithm {
         Algorithm::Local | Algorithm::Nccl => return 0,
         Algorithm::LowLatency => (bytes.div_ceil(DATA), SMALL),
+        // Copies on the device need more accesses under way than the link.
+        Algorithm::Staged => (bytes.div_ceil(UNIT as usize), VERY_LARGE),
         _ => {
             let moved = match call.kind {
                 Kind::AllReduce(_) | Kind::AllReduceScaled { .. } => bytes / ranks as usize,
@@ -136,6 +186,7 @@ impl fmt::Display for Plan {
                 "each rank reads its part from all, adds up, and writes it to all that get it"
             }
             Algorithm::Copies => "stores and loads over peer memory",
+            Algorithm::Staged => "through memory of each rank that the others reach, piece by piece",
             Algorithm::Nccl => return f.write_str("NCCL, by a way of its own choice"),
         };
         write!(f, "{how}; {} blocks of {THREADS} threads", self.blocks)
@@ -160,11 +211,20 @@ mod tests {
                     Kind::Barrier,
                 ] {
                     let call = Call::new(kind, DType::F32, count);
-                    for plan in
-                        Plan::candidates(&call, ranks, 132).into_iter().chain([Plan::of(&call, ranks, 132)])
-                    {
-                        let local = plan.algorithm == Algorithm::Local;
-                        assert!(local == (plan.blocks == 0) && plan.blocks <= MAX_BLOCKS as u32);
+                    let every = |reach| {
+                        let candidates = Plan::candidates(&call, ranks, 132, reach);
+                        let plan = Plan::of(&call, ranks, 132, reach);
+                        assert!(
+                            candidates.iter().any(|known| known.algorithm == plan.algorithm),
+                            "{plan} of {candidates:?}"
+                        );
+                        candidates.into_iter().chain([plan])
+                    };
+                    let reaches =
+                        [Reach::Buffers, Reach::Stages { has_nccl: true }, Reach::Stages { has_nccl: false }];
+                    for plan in reaches.into_iter().flat_map(every) {
+                        let none = matches!(plan.algorithm, Algorithm::Local | Algorithm::Nccl);
+                        assert!(none == (plan.blocks == 0) && plan.blocks <= MAX_BLOCKS as u32);
                         assert!(plan.algorithm != Algorithm::LowLatency || call.bytes() <= MAX_BYTES);
                     }
                 }
@@ -174,7 +234,8 @@ mod tests {
 
     #[test]
     fn very_large_all_gathers_have_more_blocks() {
-        let blocks = |bytes| Plan::of(&Call::new(Kind::AllGather, DType::U8, bytes), 2, 132).blocks;
+        let blocks =
+            |bytes| Plan::of(&Call::new(Kind::AllGather, DType::U8, bytes), 2, 132, Reach::Buffers).blocks;
         assert_eq!([2 * MUCH - 1, 2 * MUCH].map(blocks), [LOADING, VERY_LARGE]);
     }
 }
