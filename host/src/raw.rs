@@ -119,7 +119,7 @@ driver_calls! {
     fn ipc_open_mem_handle = cuIpcOpenMemHandle_v2(address: *mut CUdeviceptr, handle: IpcHandle, flags: c_uint);
     /// Ends that.
     fn ipc_close_mem_handle = cuIpcCloseMemHandle(address: CUdeviceptr);
-    /// What tells a device from all others.
+    /// The number that a device alone has.
     fn device_get_uuid = cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: CUdevice);
     /// Host to device, done for the host's part when it returns.
     fn memcpy_htod = cuMemcpyHtoD_v2(to: CUdeviceptr, from: *const c_void, bytes: usize);

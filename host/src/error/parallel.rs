@@ -159,9 +159,9 @@ pub enum ParallelError {
     Exchange {
         /// The rank.
         rank: u32,
-        /// What ranks exchange.
+        /// The name of the exchange.
         what: String,
-        /// What went wrong.
+        /// The error of the program's exchange.
         words: String,
     },
 

@@ -23,7 +23,7 @@ pub fn captured(devices: &[Device], options: GroupOptions) -> Result<()> {
     Ok(())
 }
 
-/// What a rank has in the end: a small buffer, and a large one.
+/// A rank's buffers in the end: a small one, and a large one.
 type Sums = (Vec<i64>, Vec<i64>);
 
 /// A rank's part.

@@ -104,7 +104,7 @@ fn long_buffers_and_graphs_of_processes() -> Result<()> {
     Ok(())
 }
 
-/// What NCCL does faster goes through it, in order with the rest.
+/// Calls that NCCL does faster go through it, in order with the rest.
 #[test]
 fn processes_have_nccl_beside_peer_memory() -> Result<()> {
     with_nccl!(2);
@@ -134,7 +134,7 @@ fn processes_have_nccl_beside_peer_memory() -> Result<()> {
     Ok(())
 }
 
-/// What keeps processes from each other's memory is said, and NCCL does it where it may.
+/// The reason why processes do not reach each other's memory is said, and NCCL does it where it may.
 #[test]
 fn hindrances_are_explained() -> Result<()> {
     with_nccl!(2);

@@ -17,7 +17,7 @@ use cuda_std::thread;
 use cuda_std::vector::{load_l2_v4, store_v4};
 use primitives::unroll;
 
-/// What is copied between a rank's buffer and its stage: parts, each at a unit of the stage. Bytes.
+/// The copies between a rank's buffer and its stage: parts, each at a unit of the stage. Bytes.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Copies {

@@ -27,12 +27,12 @@ pub enum Algorithm {
     Nccl,
 }
 
-/// What kernels of a rank reach of its peers.
+/// The memory of its peers that kernels of a rank reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::parallel) enum Reach {
     /// All of their memory: ranks are threads.
     Buffers,
-    /// What they have allocated for that: ranks are processes. Beside it there is NCCL, or not.
+    /// The memory that they have allocated for that: ranks are processes. Beside it there is NCCL, or not.
     Stages { has_nccl: bool },
 }
 

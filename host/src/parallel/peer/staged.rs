@@ -1,5 +1,5 @@
-//! The launches of ranks that are processes: users' buffers pass through the stages behind the ranks' signals,
-//! as much at a time as a stage holds. What nobody but the rank itself uses is used where it is.
+//! The launches of ranks that are processes: users' buffers pass through the stages behind the ranks'
+//! signals, as much at a time as a stage holds. A buffer that the rank alone uses is used where it is.
 
 use collective::UNIT;
 use collective::reduce::{Part, reduce_parts, share};

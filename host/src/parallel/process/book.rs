@@ -56,7 +56,7 @@ impl Book {
         Book { words, rank, ranks, calls: AtomicU64::new(0), meetings: AtomicU64::new(0) }
     }
 
-    /// What all ranks bring; see [`Words::gather`].
+    /// The parts of all ranks; see [`Words::gather`].
     pub fn gather(&self, own: &[u8], limit: Duration) -> Result<Vec<Vec<u8>>, ParallelError> {
         let number = self.meetings.fetch_add(1, Ordering::Relaxed) + 1;
         self.words.gather(self.rank, self.ranks, number, own, limit).inspect_err(|error| {
@@ -98,7 +98,7 @@ impl Book {
         is_there().then_some(Entry { number: numbers as u32, order: (numbers >> 32) as u32, text })
     }
 
-    /// What is wrong with the rank's call `sequence`, as far as the others' calls say.
+    /// An error in the rank's call `sequence`, as far as the others' calls say.
     fn compare(&self, call: &Call, sequence: u64) -> Result<(), ParallelError> {
         let rank = self.rank;
         for (other, channel) in channels(call, self.ranks).into_iter().filter(|(other, _)| *other != rank) {

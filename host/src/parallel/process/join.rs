@@ -36,7 +36,7 @@ struct Joining<'a> {
     offers: Vec<Offer>,
 }
 
-/// What a rank has that others open.
+/// Memory of a rank that others open.
 struct Own {
     memory: DeviceBuffer<u8>,
     /// The host memory's, on the first rank.
@@ -73,7 +73,7 @@ pub fn join(
     }
 }
 
-/// What the rank offers, and what it keeps for that. Nothing is kept when NCCL is asked for.
+/// The rank's offer, and the memory behind it. Nothing is kept when NCCL is asked for.
 #[track_caller]
 fn offer(device: &Device, (rank, ranks): (u32, u32), options: GroupOptions) -> Result<(Offer, Option<Own>)> {
     let mut uuid = [0; 16];

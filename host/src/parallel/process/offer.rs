@@ -1,4 +1,4 @@
-//! What ranks tell each other when they join, and why they cannot reach each other's memory.
+//! The words of ranks that join, and why they cannot reach each other's memory.
 
 use std::fmt::Write;
 
@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use super::watch::Process;
 use crate::parallel::group::Backend;
 
-/// What a rank offers. It travels as JSON.
+/// The words of a rank. They travel as JSON.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Offer {
     /// The start of the system that it runs on.
     pub machine: String,
     pub process: Process,
-    /// What tells its device from all others.
+    /// The number that its device alone has.
     pub device: String,
     pub backend: Option<Backend>,
     pub has_nccl: bool,

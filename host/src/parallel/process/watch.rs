@@ -44,7 +44,7 @@ impl Process {
 /// The end of the thread that the rank has.
 pub struct Watch(Sender<DeviceBuffer<u8>>);
 
-/// What the thread looks at.
+/// The things that the thread looks at.
 pub struct Watched {
     pub words: Arc<Words>,
     pub rank: u32,

@@ -56,7 +56,7 @@ const NAP: Duration = Duration::from_micros(100);
 /// How long a process may take to write the words of a failure.
 const WRITING: Duration = Duration::from_millis(100);
 
-/// What a rank has done for good.
+/// A step of a rank that it never takes back.
 #[derive(Clone, Copy)]
 pub enum Mark {
     /// It has dropped its communicator.
@@ -181,7 +181,7 @@ impl Words {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// What all ranks bring to meeting `number` (from 1), in the order of ranks. A letter is written again
+    /// The letters of all ranks for meeting `number` (from 1), in the order of ranks. A letter is written again
     /// two meetings later, when all have read it.
     pub fn gather(
         &self,
