@@ -4,11 +4,11 @@
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use ironwarp::parallel::{Communicator, Reduction};
+use ironwarp::parallel::{Backend, Communicator, GroupOptions, Reduction};
 use ironwarp::{DeviceBuffer, ParallelError, Result};
 
 use crate::devices;
-use crate::nccl::{SLACK, parallel};
+use crate::nccl::{SLACK, library, parallel, ready, with_nccl};
 use crate::processes::options;
 use crate::ranks::{is_rank, joined, start};
 
@@ -111,6 +111,52 @@ fn a_stopped_process_is_missing_after_the_limit() -> Result<()> {
     assert!(error.to_string().contains("70000 x f32"), "{error}");
     assert!(begun.elapsed() < Duration::from_millis(LIMIT) + SLACK, "{:?}", begun.elapsed());
     drop(rank);
+    std::mem::forget(client);
+    Ok(())
+}
+
+/// The job's news end calls that wait, through NCCL too, and the flight record has the calls.
+#[test]
+fn news_of_the_job_end_calls() -> Result<()> {
+    with_nccl!(2);
+    let Some(devices) = ready(2)? else { return Ok(()) };
+    let folder = std::env::temp_dir().join(format!("flight-{}", std::process::id()));
+    if !is_rank() {
+        let path = folder.to_string_lossy().into_owned();
+        for backend in ["peer", "nccl"] {
+            let variables = [("BACKEND", backend), ("IRONWARP_RECORDS", &*path)];
+            let ends =
+                ends(start("processes_failures::news_of_the_job_end_calls", devices.len(), &variables));
+            assert!(ends[0].success() && !ends[1].success(), "{ends:?}");
+            let record = std::fs::read_to_string(folder.join("flight-g0-r0.json")).expect("a record");
+            assert!(record.contains("all_reduce(Sum, 70000 x f32)"), "{record}");
+            std::fs::remove_dir_all(&folder).expect("a folder");
+        }
+        return Ok(());
+    }
+    let is_nccl = std::env::var("BACKEND").is_ok_and(|name| name == "nccl");
+    let backend = Some(if is_nccl { Backend::Nccl } else { Backend::PeerMemory });
+    let (client, mut rank) = joined(GroupOptions { backend, ..options(60_000) })?;
+    let (recorder, fail) = (client.recorder().clone(), rank.failer());
+    rank.on_call(move |call| recorder.begin("collective", call).done());
+    client.on_failure(move |failure| fail(&failure.to_string()));
+    compiled(&mut rank)?;
+    client.barrier("compiled").expect("the others come");
+    if rank.rank() == 1 {
+        std::thread::sleep(Duration::from_millis(200));
+        client.abort("enough of it");
+        // It lives on, and does not come.
+        std::thread::sleep(SLACK);
+        std::process::exit(1);
+    }
+    let begun = Instant::now();
+    let text = parallel(sum(&mut rank, LARGE)).to_string();
+    assert!(text.contains("enough of it"), "{text}");
+    assert!(begun.elapsed() < SLACK, "{:?}", begun.elapsed());
+    drop(rank);
+    while client.record().is_none() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     std::mem::forget(client);
     Ok(())
 }

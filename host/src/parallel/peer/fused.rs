@@ -15,6 +15,11 @@ use crate::stream::Stream;
 use crate::tensor::Tensor;
 
 impl Member {
+    /// Whether gradients are added up and converted at once: kernels reach the buffers of all ranks.
+    pub fn sums_gradients(&self) -> bool {
+        self.shared.ranks() > 1 && self.shared.reaches_buffers()
+    }
+
     /// Whether a call travels with its flags.
     pub fn is_low_latency(&self, call: &Call) -> bool {
         self.shared.plan(call).algorithm == Algorithm::LowLatency
