@@ -20,7 +20,7 @@ pub fn start(test: &str, ranks: usize, variables: &[(&str, &str)]) -> Vec<Child>
     let port = port.expect("a port is free").port().to_string();
     let rank = |rank: usize| {
         let mut command = Command::new(std::env::current_exe().expect("a program knows where it is"));
-        command.args([test, "--exact", "--nocapture", "--test-threads=1"]);
+        command.args([test, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"]);
         command.env(IS_RANK, "1").env("TESTKIT_PROCESS", test);
         command.envs([("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port)]);
         command.envs([("RANK", rank.to_string()), ("LOCAL_RANK", rank.to_string())]);

@@ -3,6 +3,7 @@
 use collective::low_latency::{Small, all_reduce_low_latency};
 use collective::number::{Format, Operator};
 use collective::reduce::{Part, reduce_parts, share};
+use collective::small_gather::{Shares, gather_low_latency};
 use collective::stage::Stage;
 use collective::team::{Signals, Team};
 use collective::transfer::{Moves, transfer};
@@ -63,15 +64,28 @@ impl Shared {
         let team = self.team_of(rank, order);
         match (plan.algorithm, call.kind) {
             (Algorithm::Local, _) => Ok(()),
-            (Algorithm::LowLatency, Kind::AllReduce(reduction)) => {
+            (Algorithm::LowLatency, Kind::AllReduce(reduction) | Kind::ReduceScatter(reduction)) => {
                 let count = call.count as u64;
+                let stride = if matches!(call.kind, Kind::ReduceScatter(_)) { count } else { 0 };
                 let format = format(call.dtype).unwrap_or(Format::U8);
-                let small = Small { count, format, operator: operator(reduction) };
+                let small = Small { count, stride, format, operator: operator(reduction) };
                 let (config, signals, input, output) = self.arguments(rank, plan, order);
                 // SAFETY: the ledger and the call's number see to it that all ranks launch the same; the
                 // slots have room by the plan; the buffers hold the elements.
                 unsafe {
                     launch::<all_reduce_low_latency>(stream, config, (team, small, signals, input, output))
+                }
+            }
+            (Algorithm::LowLatency, kind) => {
+                let bytes = call.bytes() as u64;
+                let shares = match kind {
+                    Kind::Broadcast { root } => Shares { bytes, step: 0, sources: 1 << root },
+                    _ => Shares { bytes, step: bytes, sources: (1 << self.ranks()) - 1 },
+                };
+                let (config, signals, input, output) = self.arguments(rank, plan, order);
+                // SAFETY: as above.
+                unsafe {
+                    launch::<gather_low_latency>(stream, config, (team, shares, signals, input, output))
                 }
             }
             (Algorithm::Staged, _) => self.launch_staged(team, stream, plan, order),

@@ -13,8 +13,8 @@ use crate::parallel::call::{Call, Kind};
 pub enum Algorithm {
     /// Nothing moves between ranks: there is one, or nothing to move.
     Local,
-    /// Each rank stores its elements into a slot of every peer, with flags among them, and adds up what it
-    /// gets. One way over the link, for twice the bytes, to every peer.
+    /// Each rank stores its elements into a slot of every peer, with flags among them, and adds up or copies
+    /// what it gets. One way over the link, for twice the bytes, to every peer.
     LowLatency,
     /// Each rank owns a part: it reads the part from all ranks, and writes the sum to all that get it.
     Owners,
@@ -75,7 +75,7 @@ pub(super) const MUCH: usize = 32 << 20;
 /// Blocks of small sums, a line for each thread.
 const SMALL: u32 = 32;
 
-/// Most bytes of a sum that travels with its flags, by the number of ranks: all peers get all of it.
+/// Most bytes that travel with their flags, by the number of ranks: all peers get all of it.
 const fn low_latency_bytes(ranks: u32) -> usize {
     match ranks {
         0..=2 => 256 << 10,
@@ -102,7 +102,13 @@ impl Plan {
             return Plan { algorithm: Algorithm::Local, blocks: 0 };
         }
         let algorithm = match call.kind {
-            Kind::AllReduce(_) | Kind::AllReduceNorm { .. } if bytes <= low_latency_bytes(ranks) => {
+            Kind::AllReduce(_)
+            | Kind::AllReduceNorm { .. }
+            | Kind::ReduceScatter(_)
+            | Kind::AllGather
+            | Kind::Broadcast { .. }
+                if bytes <= low_latency_bytes(ranks) =>
+            {
                 Algorithm::LowLatency
             }
             kind if reach != Reach::Buffers => {
@@ -181,7 +187,7 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let how = match self.algorithm {
             Algorithm::Local => return f.write_str("nothing moves between ranks"),
-            Algorithm::LowLatency => "data with flags to every rank, each adds up",
+            Algorithm::LowLatency => "data with flags to every rank, which adds up or copies",
             Algorithm::Owners => {
                 "each rank reads its part from all, adds up, and writes it to all that get it"
             }
