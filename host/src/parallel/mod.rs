@@ -37,9 +37,11 @@
 //! saves them.
 //!
 //! # Which kernel
-//! [`Communicator::explain`] says which [`Plan`] a collective has. Small sums travel with their flags to
-//! every rank ([`Algorithm::LowLatency`]); of large ones each rank owns a part, which it reads from all ranks
-//! and writes to all ([`Algorithm::Owners`]).
+//! [`Communicator::explain`] says which [`Plan`] a collective has. Small ones travel with their flags to
+//! every rank ([`Algorithm::LowLatency`]); of large sums each rank owns a part, which it reads from all ranks
+//! and writes to all ([`Algorithm::Owners`]). Ranks that are processes ([`Communicator::join`]) reach memory
+//! that each has allocated for that, and what is large passes through it ([`Algorithm::Staged`]), or goes
+//! through NCCL.
 
 mod call;
 mod check;

@@ -278,6 +278,36 @@ fn collectives_that_move() -> Outcome {
     Ok(())
 }
 
+/// A root is not ahead of its peers by more than its slots hold.
+#[test]
+fn slow_ranks_miss_no_broadcast() -> Outcome {
+    testkit::own_process!("IRONWARP_SOFT_DEVICES" = "3");
+    for devices in groups()? {
+        let results = crate::impatient(&devices, 5000)?.run(|mut rank| {
+            let stream = rank.device().stream()?;
+            if rank.rank() != 0 {
+                std::thread::sleep(std::time::Duration::from_millis(300));
+            }
+            let mut all = Vec::new();
+            for number in 1..8 {
+                let own = if rank.rank() == 0 { number } else { 0 };
+                let mut x = DeviceBuffer::from_slice(&stream, &[own; 5])?;
+                rank.broadcast(&stream, 0, &mut x)?;
+                if rank.rank() == 0 {
+                    rank.synchronize(&stream)?;
+                }
+                all.push(x);
+            }
+            rank.synchronize(&stream)?;
+            all.iter().map(|x| x.to_vec(&stream)).collect::<Result<Vec<_>, Error>>()
+        })?;
+        for got in results {
+            assert_eq!(got, (1..8).map(|number| vec![number; 5]).collect::<Vec<_>>());
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn tensors_views_and_copies() -> Outcome {
     testkit::own_process!("IRONWARP_SOFT_DEVICES" = "8");

@@ -181,8 +181,8 @@ impl Words {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// The letters of all ranks for meeting `number` (from 1), in the order of ranks. A letter is written again
-    /// two meetings later, when all have read it.
+    /// The letters of all ranks for meeting `number` (from 1), in the order of ranks. A letter is written
+    /// again two meetings later, when all have read it.
     pub fn gather(
         &self,
         rank: u32,
