@@ -5,7 +5,8 @@
 //! ```
 //! Each rank stores its elements (of a reduce-scatter: the peer's part of them), line by line, into a slot of
 //! every peer, and polls the lines that the peers store into its own. A half of a line is one 64-bit word, so
-//! data and epoch arrive together: there is no other flag, no fence, and one way over the link. All ranks add up in the order of ranks.
+//! data and epoch arrive together: there is no other flag, no fence, and one way over the link. All ranks add
+//! up in the order of ranks.
 //!
 //! # Why a slot can be written again
 //! There are two for each peer, of even and of odd epochs. A rank stores epoch `e + 2` when its launch `e +

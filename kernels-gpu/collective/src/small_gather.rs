@@ -26,7 +26,7 @@ pub struct Shares {
 /// Copies what some ranks give to each one's output.
 ///
 /// # Safety
-/// As for [`all_reduce_low_latency`](crate::low_latency::all_reduce_low_latency): `input` (null: it is
+/// As for `all_reduce_low_latency`: `input` (null: it is
 /// `output`, where the rank's part is already) holds a part, `output` all parts.
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn gather_low_latency(
