@@ -41,12 +41,11 @@ impl Communicator {
         let is_float = matches!(x.dtype(), DType::F32 | DType::F16 | DType::BF16);
         let call = Call::new(Kind::AllReduceNorm { width }, x.dtype(), x.elements());
         let fits = is_float && weight.dtype() == x.dtype() && (width * x.dtype().size()).is_multiple_of(LINE);
-        let is_fused = matches!(&self.member, Member::Peer(member) if member.is_low_latency(&call));
-        if fits && is_fused {
+        let is_fused = fits && matches!(&self.member, Member::Peer(member) if member.is_low_latency(&call));
+        if is_fused {
             self.tell_listener(&call);
         }
         if let Member::Peer(member) = &mut self.member
-            && fits
             && is_fused
         {
             let tensors = [x, residual, weight].map(|tensor| aligned(stream, tensor));

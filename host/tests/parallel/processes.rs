@@ -104,6 +104,28 @@ fn long_buffers_and_graphs_of_processes() -> Result<()> {
     Ok(())
 }
 
+/// A rank that only queues its part, and waits for something else, is not missed.
+#[test]
+fn processes_need_not_wait_for_their_calls() -> Result<()> {
+    testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
+    let Some(devices) = devices(2)? else { return Ok(()) };
+    if !is_rank() {
+        all_end_well("processes::processes_need_not_wait_for_their_calls", devices.len(), &[]);
+        return Ok(());
+    }
+    let (client, mut rank) = joined(options(10_000))?;
+    let stream = rank.device().stream()?;
+    rank.barrier(&stream)?;
+    if rank.rank() == 0 {
+        rank.synchronize(&stream)?;
+    }
+    client.barrier("rank 0 has waited").expect("the others come");
+    rank.synchronize(&stream)?;
+    drop(rank);
+    client.barrier("done").expect("the others come");
+    Ok(())
+}
+
 /// Calls that NCCL does faster go through it, in order with the rest.
 #[test]
 fn processes_have_nccl_beside_peer_memory() -> Result<()> {

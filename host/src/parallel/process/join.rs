@@ -191,6 +191,7 @@ impl Joining<'_> {
             rank: self.rank,
             processes: self.offers.iter().map(|offer| offer.process).collect(),
             nccl: large.as_ref().map(nccl::Member::link),
+            is_software: self.device.is_software(),
         };
         let watch = Watch::start(watched)?;
         let calls = Arc::new(Book::new(words.clone(), self.rank, self.ranks()));

@@ -51,6 +51,8 @@ pub struct Watched {
     pub processes: Vec<Process>,
     /// The rank's part in NCCL, which hears of failures, and has its own.
     pub nccl: Option<Link>,
+    /// Whether its device is the software driver's, which runs queued work when somebody waits for it.
+    pub is_software: bool,
 }
 
 impl Watch {
@@ -90,6 +92,10 @@ impl Watched {
     }
 
     fn look(&self) {
+        if self.is_software {
+            // A peer's kernel may wait for it, in a process that this driver does not see.
+            driver::soft::start_waiting_work();
+        }
         let is_lost =
             |(rank, process): &(u32, Process)| !self.words.has(*rank, Mark::Gone) && !process.is_alive();
         if let Some((rank, process)) = self.others().find(is_lost) {
