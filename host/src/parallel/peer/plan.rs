@@ -84,11 +84,35 @@ const fn low_latency_bytes(ranks: u32) -> usize {
     }
 }
 
-/// Bytes from which NCCL is faster than stages, by what was measured on two H100s (`benches/NOTES.md`).
-const fn nccl_bytes(kind: Kind, _ranks: u32) -> usize {
+/// Whether there is a kernel by which the call travels with its flags.
+fn has_flags(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::AllReduce(_)
+            | Kind::AllReduceNorm { .. }
+            | Kind::ReduceScatter(_)
+            | Kind::AllGather
+            | Kind::Broadcast { .. }
+    )
+}
+
+/// The way of a call that does not, where kernels reach all buffers.
+fn large(kind: Kind) -> Algorithm {
     match kind {
-        Kind::AllReduce(_) | Kind::AllReduceScaled { .. } | Kind::AllReduceNorm { .. } => 8 << 20,
-        _ => 4 << 20,
+        Kind::AllReduce(_)
+        | Kind::AllReduceNorm { .. }
+        | Kind::AllReduceScaled { .. }
+        | Kind::ReduceScatter(_) => Algorithm::Owners,
+        _ => Algorithm::Copies,
+    }
+}
+
+/// Bytes from which NCCL is faster than stages, by what two H100s have shown (`benches/NOTES.md`): not yet
+/// for all-gathers and reduce-scatters whose larger side has 16 MiB, but for other calls of that length.
+const fn nccl_bytes(kind: Kind, ranks: u32) -> usize {
+    match kind {
+        Kind::AllGather | Kind::ReduceScatter(_) => (32 << 20) / ranks as usize,
+        _ => 16 << 20,
     }
 }
 
@@ -102,25 +126,13 @@ impl Plan {
             return Plan { algorithm: Algorithm::Local, blocks: 0 };
         }
         let algorithm = match call.kind {
-            Kind::AllReduce(_)
-            | Kind::AllReduceNorm { .. }
-            | Kind::ReduceScatter(_)
-            | Kind::AllGather
-            | Kind::Broadcast { .. }
-                if bytes <= low_latency_bytes(ranks) =>
-            {
-                Algorithm::LowLatency
-            }
+            kind if has_flags(kind) && bytes <= low_latency_bytes(ranks) => Algorithm::LowLatency,
             kind if reach != Reach::Buffers => {
                 let is_large = kind != Kind::Barrier && bytes >= nccl_bytes(kind, ranks);
                 let has_nccl = reach == Reach::Stages { has_nccl: true };
                 if has_nccl && is_large { Algorithm::Nccl } else { Algorithm::Staged }
             }
-            Kind::AllReduce(_)
-            | Kind::AllReduceNorm { .. }
-            | Kind::AllReduceScaled { .. }
-            | Kind::ReduceScatter(_) => Algorithm::Owners,
-            _ => Algorithm::Copies,
+            kind => large(kind),
         };
         Plan { algorithm, blocks: blocks_of(algorithm, call, ranks, room) }
     }
@@ -133,23 +145,19 @@ impl Plan {
 
     /// Every plan for an all-reduce of so many bytes, with the number of blocks that [`Plan::of`] would take.
     pub(in crate::parallel) fn candidates(call: &Call, ranks: u32, room: u32, reach: Reach) -> Vec<Self> {
-        let is_small = matches!(call.kind, Kind::AllReduce(_)) && call.bytes() <= MAX_BYTES;
-        let all: &[Algorithm] = match (Plan::of(call, ranks, room, reach).algorithm, call.kind) {
-            (Algorithm::Local, _) => &[Algorithm::Local],
-            _ if reach == Reach::Stages { has_nccl: true } && is_small => {
-                &[Algorithm::LowLatency, Algorithm::Staged, Algorithm::Nccl]
-            }
-            _ if reach == Reach::Stages { has_nccl: true } => &[Algorithm::Staged, Algorithm::Nccl],
-            _ if reach != Reach::Buffers && is_small => &[Algorithm::LowLatency, Algorithm::Staged],
-            _ if reach != Reach::Buffers => &[Algorithm::Staged],
-            (_, Kind::AllReduce(_)) if call.bytes() <= MAX_BYTES => {
-                &[Algorithm::LowLatency, Algorithm::Owners]
-            }
-            (Algorithm::LowLatency | Algorithm::Owners, _) => &[Algorithm::Owners],
-            _ => &[Algorithm::Copies],
-        };
-        all.iter()
-            .map(|&algorithm| Plan { algorithm, blocks: blocks_of(algorithm, call, ranks, room) })
+        if Plan::of(call, ranks, room, reach).algorithm == Algorithm::Local {
+            return vec![Plan { algorithm: Algorithm::Local, blocks: 0 }];
+        }
+        let mut all = Vec::new();
+        if has_flags(call.kind) && call.bytes() <= MAX_BYTES {
+            all.push(Algorithm::LowLatency);
+        }
+        all.push(if reach == Reach::Buffers { large(call.kind) } else { Algorithm::Staged });
+        if reach == (Reach::Stages { has_nccl: true }) {
+            all.push(Algorithm::Nccl);
+        }
+        all.into_iter()
+            .map(|algorithm| Plan { algorithm, blocks: blocks_of(algorithm, call, ranks, room) })
             .collect()
     }
 }
