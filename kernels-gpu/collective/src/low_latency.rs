@@ -88,7 +88,7 @@ unsafe fn exchange<T: Addend, const N: usize>(
     let threads = u64::from(thread::grid_dim_x() * THREADS);
     let first = u64::from(thread::block_idx_x() * THREADS + thread::thread_idx_x());
     let is_aligned =
-        (input as u64 | output as u64 | small.stride * size_of::<T>() as u64).is_multiple_of(DATA as u64);
+        (input as u64 | output as u64 | (small.stride * size_of::<T>() as u64)).is_multiple_of(DATA as u64);
     let whole = if is_aligned { small.count / N as u64 } else { 0 };
     // SAFETY: the caller's promise; a line has one thread.
     unsafe {
