@@ -1,5 +1,9 @@
 //! Collectives over all devices of the machine, in a graph and one by one, beside NCCL's. Rates are bus
-//! bandwidths: the bytes that cross each link one way, as NCCL's tests count them.
+//! bandwidths: the bytes that cross each link one way, as NCCL's tests count them. Ranks are threads; then
+//! processes, whose buffers pass through stages at every size.
+
+#[path = "collectives/processes.rs"]
+mod processes;
 
 use std::process::ExitCode;
 use std::sync::mpsc::channel;
@@ -12,6 +16,7 @@ use ironwarp::ops::row::{Norm, NormKind};
 use ironwarp::parallel::{Communicator, Group, Reduction};
 use ironwarp::{DType, Device, DeviceBuffer, Result, Stream, Tensor};
 use ironwarp_benches::{Outcome, Session, Work};
+use processes::Others;
 use serde_json::json;
 use testkit::{Family, input};
 
@@ -66,6 +71,9 @@ impl Op {
 }
 
 fn main() -> ExitCode {
+    if let Some(rank) = processes::rank() {
+        return processes::follow(rank);
+    }
     Session::run("collectives", |session| {
         let devices: Vec<Device> = (0..Device::count()?).map(Device::open).collect::<Result<_>>()?;
         if devices.len() < 2 {
@@ -90,8 +98,49 @@ fn main() -> ExitCode {
                 bench_collectives(session, &devices, op, bytes, true)?;
             }
         }
-        Ok(())
+        bench_processes(session, &devices, sizes)
     })
+}
+
+/// The peers of a row.
+fn peers_of(op: Op, bytes: usize, in_graph: bool) -> Vec<serde_json::Value> {
+    // NCCL, with kernels of torch where more follows.
+    let name = op.name();
+    let peer = json!({ "prepare": format!("collectives.{name}"), "bytes": bytes, "graph": in_graph });
+    if matches!(op, Op::AllReduceThenNorm) { vec![] } else { vec![peer] }
+}
+
+fn how(in_graph: bool) -> &'static str {
+    if in_graph { "graph" } else { "eager" }
+}
+
+/// Ranks that are processes.
+fn bench_processes(session: &mut Session, devices: &[Device], sizes: &[usize]) -> Outcome {
+    let all = Op::MOVING.iter().flat_map(|&op| sizes.iter().map(move |&bytes| (op, bytes)));
+    let all = all.flat_map(|(op, bytes)| [true, false].map(|in_graph| (op, bytes, in_graph)));
+    let shape = |bytes, in_graph| format!("{bytes} B x {} processes {}", devices.len(), how(in_graph));
+    let wanted: Vec<_> = all
+        .filter(|&(op, bytes, in_graph)| session.wants(&format!("{}/{}", op.name(), shape(bytes, in_graph))))
+        .collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let mut others = Others::start(devices)?;
+    let stream = session.stream.clone();
+    for (op, bytes, in_graph) in wanted {
+        let communicator = others.prepare(op, bytes, in_graph)?;
+        let mut runner = Runner::new(communicator, &stream, op, bytes, in_graph)?;
+        others.answer()?;
+        let work = Work::Bytes(op.bus_bytes(bytes, devices.len()));
+        let peers = peers_of(op, bytes, in_graph);
+        session.measure_groups(op.name(), &shape(bytes, in_graph), work, &peers, CALLS, |_| {
+            others.turn();
+            runner.run_group(op, &stream)
+        })?;
+        runner.finish(&stream)?;
+        others.end()?;
+    }
+    Ok(())
 }
 
 /// A rank with its buffers.
@@ -176,6 +225,12 @@ impl Runner<'_> {
         }
     }
 
+    /// As many calls as a graph has.
+    fn run_group(&mut self, op: Op, stream: &Stream) -> Result<()> {
+        let times = if matches!(self, Runner::Graph(_)) { 1 } else { CALLS };
+        (0..times).try_for_each(|_| self.run(op, stream))
+    }
+
     fn finish(&mut self, stream: &Stream) -> Result<()> {
         match self {
             Runner::Graph(graph) => graph.inputs_mut().communicator.synchronize(stream),
@@ -191,15 +246,12 @@ fn bench_collectives(
     bytes: usize,
     in_graph: bool,
 ) -> Outcome {
-    let how = if in_graph { "graph" } else { "eager" };
-    let (name, shape) = (op.name(), format!("{bytes} B x {} ranks {how}", devices.len()));
+    let (name, shape) = (op.name(), format!("{bytes} B x {} ranks {}", devices.len(), how(in_graph)));
     if !session.wants(&format!("{name}/{shape}")) {
         return Ok(());
     }
     let work = Work::Bytes(op.bus_bytes(bytes, devices.len()));
-    // NCCL, with kernels of torch where more follows.
-    let peer = json!({ "prepare": format!("collectives.{name}"), "bytes": bytes, "graph": in_graph });
-    let peers = if matches!(op, Op::AllReduceThenNorm) { vec![] } else { vec![peer] };
+    let peers = peers_of(op, bytes, in_graph);
     let mut communicators = Group::open(devices)?.into_communicators();
     let others = communicators.split_off(1);
     let stream = session.stream.clone();

@@ -103,6 +103,24 @@ driver_calls! {
     fn mem_host_alloc = cuMemHostAlloc(address: *mut *mut c_void, bytes: usize, flags: c_uint);
     /// Frees page-locked host memory.
     fn mem_free_host = cuMemFreeHost(address: *mut c_void);
+    /// Page-locks host memory of the program's own.
+    fn mem_host_register = cuMemHostRegister_v2(address: *mut c_void, bytes: usize, flags: c_uint);
+    /// Ends that.
+    fn mem_host_unregister = cuMemHostUnregister(address: *mut c_void);
+    /// Where the device sees page-locked memory.
+    fn mem_host_get_device_pointer = cuMemHostGetDevicePointer_v2(
+        to: *mut CUdeviceptr,
+        address: *mut c_void,
+        flags: c_uint,
+    );
+    /// A handle by which other processes open an allocation.
+    fn ipc_get_mem_handle = cuIpcGetMemHandle(handle: *mut IpcHandle, address: CUdeviceptr);
+    /// Maps an allocation of another process.
+    fn ipc_open_mem_handle = cuIpcOpenMemHandle_v2(address: *mut CUdeviceptr, handle: IpcHandle, flags: c_uint);
+    /// Ends that.
+    fn ipc_close_mem_handle = cuIpcCloseMemHandle(address: CUdeviceptr);
+    /// The number that a device alone has.
+    fn device_get_uuid = cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: CUdevice);
     /// Host to device, done for the host's part when it returns.
     fn memcpy_htod = cuMemcpyHtoD_v2(to: CUdeviceptr, from: *const c_void, bytes: usize);
     /// Device to host, done when it returns.
@@ -213,6 +231,11 @@ driver_calls! {
         parameters: *mut *mut c_void,
     );
 }
+
+/// `CUipcMemHandle`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct IpcHandle(pub [u8; 64]);
 
 /// `CUDA_KERNEL_NODE_PARAMS`.
 #[repr(C)]

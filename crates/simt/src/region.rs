@@ -6,6 +6,7 @@
 //! exist where allocations are.
 
 use std::alloc::Layout;
+use std::fs::File;
 
 /// Alignment of every allocation, in bytes.
 const ALIGNMENT: usize = 4096;
@@ -49,6 +50,22 @@ impl DeviceMemory {
     pub fn bytes(&self) -> usize {
         self.bytes
     }
+
+    /// Moves the bytes to memory that other processes can open by the file, at the same address. `None`: the
+    /// system does not let us. Nobody may access them meanwhile.
+    pub fn share(&mut self) -> Option<File> {
+        if self.slots == 0 { None } else { slots::share(self.base, self.bytes) }
+    }
+
+    /// Memory of `bytes` bytes that another process shares by a file.
+    pub fn open(file: &File, bytes: usize) -> Option<Self> {
+        if bytes == 0 {
+            return None;
+        }
+        let (base, slots) = slots::take(bytes)?;
+        let memory = Self { base, bytes, slots };
+        slots::put_in_place(base, bytes, file).then_some(memory)
+    }
 }
 
 impl Drop for DeviceMemory {
@@ -83,11 +100,22 @@ mod slots {
     pub fn contains(_address: usize) -> bool {
         false
     }
+
+    pub fn share(_base: *mut u8, _bytes: usize) -> Option<std::fs::File> {
+        None
+    }
+
+    pub fn put_in_place(_base: *mut u8, _bytes: usize, _file: &std::fs::File) -> bool {
+        false
+    }
 }
 
 #[cfg(all(unix, target_pointer_width = "64"))]
 mod slots {
     use std::collections::{BTreeMap, VecDeque};
+    use std::fs::File;
+    use std::io::Write;
+    use std::os::fd::{AsRawFd, FromRawFd};
     use std::ptr;
     use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -149,6 +177,28 @@ mod slots {
         Some((base, count))
     }
 
+    /// Puts the bytes of memory from [`take`] into a file without a name, and the file in their place.
+    pub fn share(base: *mut u8, bytes: usize) -> Option<File> {
+        // SAFETY: a name that ends with a zero.
+        let number = unsafe { libc::memfd_create(c"ironwarp".as_ptr(), libc::MFD_CLOEXEC) };
+        if number < 0 {
+            return None;
+        }
+        // SAFETY: a new descriptor, which nobody else has.
+        let mut file = unsafe { File::from_raw_fd(number) };
+        // SAFETY: the memory is that of the caller, readable, and not written meanwhile; new pages are zeros.
+        file.write_all(unsafe { std::slice::from_raw_parts(base, bytes) }).ok()?;
+        put_in_place(base, bytes, &file).then_some(file)
+    }
+
+    /// Puts a file in the place of memory from [`take`].
+    pub fn put_in_place(base: *mut u8, bytes: usize, file: &File) -> bool {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+        // SAFETY: takes the place of pages that only their owner, who asks for this, could use.
+        let mapped = unsafe { libc::mmap(base.cast(), bytes, protection, flags, file.as_raw_fd(), 0) };
+        mapped != libc::MAP_FAILED
+    }
+
     /// Takes memory from [`take`] back. The system gets its pages.
     pub fn give_back(base: *mut u8, bytes: usize, count: usize) {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_NORESERVE | libc::MAP_FIXED;
@@ -187,6 +237,27 @@ mod tests {
             let between = other.as_ptr().addr().abs_diff(one.as_ptr().addr());
             assert!(between >= one.bytes().min(other.bytes()) + (1 << 30), "{between}");
         }
+    }
+
+    #[test]
+    fn memory_is_shared_in_its_place() {
+        let mut memory = DeviceMemory::new(5000).unwrap();
+        // SAFETY: bytes of the allocation.
+        unsafe { memory.as_ptr().add(4999).write(7) };
+        let Some(file) = memory.share() else {
+            assert_eq!(memory.slots, 0);
+            return;
+        };
+        let other = DeviceMemory::open(&file, 5000).unwrap();
+        // SAFETY: bytes of both; they are the same pages.
+        unsafe {
+            assert_eq!(other.as_ptr().add(4999).read(), 7);
+            other.as_ptr().write(3);
+            assert_eq!(memory.as_ptr().read(), 3);
+        }
+        drop(other);
+        // SAFETY: as above.
+        assert_eq!(unsafe { memory.as_ptr().read() }, 3);
     }
 
     #[test]

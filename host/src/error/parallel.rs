@@ -140,6 +140,31 @@ pub enum ParallelError {
     #[error("{0}")]
     NoNccl(driver::nccl::NcclError),
 
+    /// Ranks that are processes cannot reach each other's memory, and nothing else is asked for or there.
+    #[error(
+        "rank {rank}: no peer memory: {reason}\nhint: the ranks are to be processes of one machine, outside of containers or in \
+         the same one, each with a device of its own; without `GroupOptions::backend` NCCL does it, where all ranks have it"
+    )]
+    NoPeerMemory {
+        /// The rank.
+        rank: u32,
+        /// Why.
+        reason: String,
+    },
+
+    /// The ranks of a new group could not exchange something.
+    #[error(
+        "rank {rank} could not exchange {what}: {words}\nhint: have all ranks joined, with the same names and numbers?"
+    )]
+    Exchange {
+        /// The rank.
+        rank: u32,
+        /// The name of the exchange.
+        what: String,
+        /// The error of the program's exchange.
+        words: String,
+    },
+
     /// A device cannot reach another's memory.
     #[error(
         "device {from} cannot reach the memory of device {to}\nhint: the devices are not connected, or the system forbids it; \

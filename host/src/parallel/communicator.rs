@@ -1,16 +1,16 @@
 //! A rank's hold on its group.
 
-use std::fmt;
-use std::sync::Arc;
+use std::fmt::{self, Display};
+use std::sync::{Arc, Weak};
 
 use super::call::{Call, Kind, Reduction};
 use super::group::{Backend, GroupOptions};
 use super::nccl::UniqueId;
 use super::operand::{Input, Operand, Output};
-use super::peer::Plan;
-use super::{check, nccl, peer};
+use super::peer::{Explanation, Plan};
+use super::{check, nccl, peer, process};
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{ParallelError, Result};
 use crate::stream::Stream;
 use crate::tensor::DType;
 
@@ -22,7 +22,14 @@ use crate::tensor::DType;
 ///
 /// A group in which a call has failed stays failed: every later call returns [`crate::Error::Parallel`]. The
 /// contents of buffers that were on their way are then unknown.
-pub struct Communicator(pub(super) Member);
+pub struct Communicator {
+    pub(super) member: Member,
+    /// Hears of calls.
+    listener: Option<Listener>,
+}
+
+/// Hears of a call, in words.
+type Listener = Box<dyn FnMut(&str) + Send>;
 
 /// A rank, by the way in which it reaches the others.
 pub(super) enum Member {
@@ -32,51 +39,80 @@ pub(super) enum Member {
 
 impl Communicator {
     pub(super) fn new(member: Member) -> Self {
-        Communicator(member)
+        Communicator { member, listener: None }
     }
 
-    /// Joins a group of ranks in any processes, on any machines, through NCCL; waits for all of them. One
-    /// rank makes the `id` and hands it to the others. This is the way for a process a device; the ranks of
-    /// one process are a [`Group`](super::Group).
+    /// Joins a group whose ranks are processes, and waits for all of them: the way for a process a device.
+    /// Ranks of one machine reach each other's memory where the driver lets them, all others use NCCL;
+    /// [`Communicator::explain`] says why. The ranks of one process are a [`Group`](super::Group).
+    ///
+    /// `exchange` has all ranks exchange bytes: it takes a name of what is exchanged and the own part, and
+    /// returns the parts of all ranks, in their order.
     ///
     /// ```no_run
     /// use ironwarp::Device;
-    /// use ironwarp::parallel::{Communicator, GroupOptions, UniqueId};
+    /// use ironwarp::parallel::{Communicator, GroupOptions};
     /// use ironwarp_rendezvous::{Client, Options, World};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let world = World::from_env()?; // `ironwarp launch -n 4 -- program`, torchrun, Slurm, ..
     /// let client = Client::join(&world, &Options::default())?;
-    /// let own = if world.rank == 0 { UniqueId::new()?.as_bytes().to_vec() } else { Vec::new() };
-    /// let id = UniqueId::from_bytes(&client.gather("NCCL's id", &own)?[0])?;
     /// let device = Device::open(world.local_rank)?;
-    /// let mut rank = Communicator::join(&device, world.rank, world.size, &id, GroupOptions::default())?;
+    /// let exchange = |name: &str, own: &[u8]| client.gather(name, own);
+    /// let mut rank =
+    ///     Communicator::join(&device, world.rank, world.size, exchange, GroupOptions::default())?;
     /// # let _ = &mut rank;
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// [`crate::ParallelError::NoNccl`] says what to install; [`crate::Error::InvalidArgument`] for a rank
-    /// that is none; [`crate::ParallelError::TimedOut`] when a rank does not come,
-    /// [`crate::ParallelError::Nccl`], or the driver's error.
+    /// [`ParallelError::Exchange`] when `exchange` fails; [`ParallelError::NoPeerMemory`] or
+    /// [`ParallelError::NoNccl`] where neither is possible; [`crate::Error::InvalidArgument`] for a rank
+    /// that is none, or options that differ; [`ParallelError::TimedOut`] when a rank does not come,
+    /// [`ParallelError::Nccl`], [`crate::Error::OutOfMemory`], or the driver's error.
     #[track_caller]
-    pub fn join(
+    pub fn join<E: Display>(
+        device: &Device,
+        rank: u32,
+        ranks: u32,
+        mut exchange: impl FnMut(&str, &[u8]) -> Result<Vec<Vec<u8>>, E>,
+        options: GroupOptions,
+    ) -> Result<Self> {
+        check::is_rank("Communicator::join", "the rank", rank, ranks)?;
+        let mut exchange = |what: &str, own: &[u8]| {
+            exchange(what, own).map_err(|error| {
+                let (what, words) = (what.to_owned(), error.to_string());
+                ParallelError::Exchange { rank, what, words }.into()
+            })
+        };
+        Ok(Self::new(process::join(device, (rank, ranks), &mut exchange, options)?))
+    }
+
+    /// Joins a group of ranks in any processes, on any machines, through NCCL alone; waits for all of them.
+    /// One rank makes the `id` and hands it to the others.
+    ///
+    /// # Errors
+    /// [`ParallelError::NoNccl`] says what to install; [`crate::Error::InvalidArgument`] for a rank that is
+    /// none; [`ParallelError::TimedOut`] when a rank does not come, [`ParallelError::Nccl`], or the
+    /// driver's error.
+    #[track_caller]
+    pub fn join_by_id(
         device: &Device,
         rank: u32,
         ranks: u32,
         id: &UniqueId,
         options: GroupOptions,
     ) -> Result<Self> {
-        check::is_rank("Communicator::join", "the rank", rank, ranks)?;
+        check::is_rank("Communicator::join_by_id", "the rank", rank, ranks)?;
         let place = nccl::Place { seat: nccl::Seat { rank, whole: rank }, ranks, failure: Arc::default() };
-        Ok(Communicator(Member::Nccl(nccl::Member::join(device, place, id, options)?)))
+        Ok(Self::new(Member::Nccl(nccl::Member::join(device, place, id, options)?)))
     }
 
     /// Tells a failure to the other ranks of this process, also when the communicator has gone. Until this
     /// has gone too, the rank does not wait for calls that are under way.
     pub(super) fn teller(&self) -> Box<dyn Fn(String) + Send> {
-        match &self.0 {
+        match &self.member {
             Member::Peer(member) => {
                 let shared = member.shared.clone();
                 Box::new(move |reason| shared.fail(reason))
@@ -85,9 +121,52 @@ impl Communicator {
         }
     }
 
+    /// Has a function called with each call, in words, before it is queued: to note it in a flight record,
+    /// say. Calls of graphs are heard of when they are captured.
+    ///
+    /// ```no_run
+    /// # fn f(client: &ironwarp_rendezvous::Client, rank: &mut ironwarp::parallel::Communicator) {
+    /// let recorder = client.recorder().clone();
+    /// rank.on_call(move |call| recorder.begin("collective", call).done());
+    /// # }
+    /// ```
+    pub fn on_call(&mut self, listener: impl FnMut(&str) + Send + 'static) {
+        self.listener = Some(Box::new(listener));
+    }
+
+    pub(super) fn tell_listener(&mut self, call: &Call) {
+        if let Some(listener) = &mut self.listener {
+            listener(&call.to_string());
+        }
+    }
+
+    /// A function by which any thread fails the group, as long as it lives: ranks that wait stop, and those
+    /// that this rank reaches get the reason. So news of a job's failure end what waits on a device:
+    ///
+    /// ```no_run
+    /// # fn f(client: &ironwarp_rendezvous::Client, rank: &ironwarp::parallel::Communicator) {
+    /// let fail = rank.failer();
+    /// client.on_failure(move |failure| fail(&failure.to_string()));
+    /// # }
+    /// ```
+    pub fn failer(&self) -> impl Fn(&str) + Send + 'static + use<> {
+        let (shared, link) = match &self.member {
+            Member::Peer(member) => (Some(Arc::downgrade(&member.shared)), None),
+            Member::Nccl(member) => (None, Some(member.link())),
+        };
+        move |reason| {
+            if let Some(shared) = shared.as_ref().and_then(Weak::upgrade) {
+                shared.fail(reason.to_owned());
+            }
+            if let Some(link) = &link {
+                link.tell(reason.to_owned());
+            }
+        }
+    }
+
     /// Its number in the group.
     pub fn rank(&self) -> u32 {
-        match &self.0 {
+        match &self.member {
             Member::Peer(member) => member.rank,
             Member::Nccl(member) => member.rank(),
         }
@@ -95,7 +174,7 @@ impl Communicator {
 
     /// Ranks of the group.
     pub fn ranks(&self) -> u32 {
-        match &self.0 {
+        match &self.member {
             Member::Peer(member) => member.shared.ranks(),
             Member::Nccl(member) => member.ranks(),
         }
@@ -103,15 +182,15 @@ impl Communicator {
 
     /// Its device.
     pub fn device(&self) -> &Device {
-        match &self.0 {
-            Member::Peer(member) => &member.shared.devices[member.rank as usize],
+        match &self.member {
+            Member::Peer(member) => member.shared.device(member.rank),
             Member::Nccl(member) => member.device(),
         }
     }
 
     /// How it reaches the other ranks.
     pub fn backend(&self) -> Backend {
-        match &self.0 {
+        match &self.member {
             Member::Peer(_) => Backend::PeerMemory,
             Member::Nccl(_) => Backend::Nccl,
         }
@@ -260,11 +339,11 @@ impl Communicator {
     #[track_caller]
     pub fn split(&mut self, color: Option<u32>, key: i64) -> Result<Option<Communicator>> {
         self.check()?;
-        Ok(match &mut self.0 {
+        Ok(match &mut self.member {
             Member::Peer(member) => member.split(color, key)?.map(Member::Peer),
             Member::Nccl(member) => member.split(color, key)?.map(Member::Nccl),
         }
-        .map(Communicator))
+        .map(Self::new))
     }
 
     /// Waits until everything queued on the stream is done, and checks the group.
@@ -281,15 +360,20 @@ impl Communicator {
     /// # Errors
     /// [`crate::Error::Parallel`].
     pub fn check(&self) -> Result<()> {
-        Ok(match &self.0 {
-            Member::Peer(member) => member.shared.check(member.rank),
+        Ok(match &self.member {
+            Member::Peer(member) => member.check(),
             Member::Nccl(member) => member.check(),
         }?)
     }
 
-    /// How an all-reduce of `count` elements is done.
-    pub fn explain(&self, count: usize, dtype: DType) -> Plan {
-        self.plan(&Call::new(Kind::AllReduce(Reduction::Sum), dtype, count))
+    /// How an all-reduce of `count` elements is done, and why not over peer memory where it is not.
+    pub fn explain(&self, count: usize, dtype: DType) -> Explanation {
+        let plan = self.plan(&Call::new(Kind::AllReduce(Reduction::Sum), dtype, count));
+        let reason = match &self.member {
+            Member::Peer(_) => None,
+            Member::Nccl(member) => member.why.clone(),
+        };
+        Explanation { plan, reason }
     }
 
     /// Every way in which an all-reduce of `count` elements can be done.
@@ -298,23 +382,23 @@ impl Communicator {
     }
 
     fn plan(&self, call: &Call) -> Plan {
-        match &self.0 {
-            Member::Peer(member) => Plan::of(call, self.ranks(), member.shared.room),
+        match &self.member {
+            Member::Peer(member) => member.shared.plan(call),
             Member::Nccl(_) => Plan::by_nccl(call, self.ranks()),
         }
     }
 
     fn plans(&self, call: &Call) -> Vec<Plan> {
-        match &self.0 {
-            Member::Peer(member) => Plan::candidates(call, self.ranks(), member.shared.room),
+        match &self.member {
+            Member::Peer(member) => member.shared.plans(call),
             Member::Nccl(_) => vec![Plan::by_nccl(call, self.ranks())],
         }
     }
 
     /// Blocks that every device has room for at once.
     fn room(&self) -> u32 {
-        match &self.0 {
-            Member::Peer(member) => member.shared.room,
+        match &self.member {
+            Member::Peer(member) => member.shared.room(),
             Member::Nccl(_) => 0,
         }
     }
@@ -355,7 +439,8 @@ impl Communicator {
             None => self.plan(&call),
         };
         self.check()?;
-        match &mut self.0 {
+        self.tell_listener(&call);
+        match &mut self.member {
             Member::Peer(member) => member.queue(stream, plan, call, input, output),
             Member::Nccl(member) => member.queue(stream, plan, call, input, output),
         }

@@ -41,9 +41,12 @@ impl Communicator {
         let is_float = matches!(x.dtype(), DType::F32 | DType::F16 | DType::BF16);
         let call = Call::new(Kind::AllReduceNorm { width }, x.dtype(), x.elements());
         let fits = is_float && weight.dtype() == x.dtype() && (width * x.dtype().size()).is_multiple_of(LINE);
-        if let Member::Peer(member) = &mut self.0
-            && fits
-            && member.is_low_latency(&call)
+        let is_fused = fits && matches!(&self.member, Member::Peer(member) if member.is_low_latency(&call));
+        if is_fused {
+            self.tell_listener(&call);
+        }
+        if let Member::Peer(member) = &mut self.member
+            && is_fused
         {
             let tensors = [x, residual, weight].map(|tensor| aligned(stream, tensor));
             let [x, residual, weight] = tensors;
@@ -80,11 +83,15 @@ impl Communicator {
         of_type("x", x.dtype(), is_float, "f32, f16 or bf16")?;
         of_type("the result", into.dtype(), into.dtype() == DType::F32, "f32")?;
         same_length(OPERATION, "the result", x.elements(), into.layout().elements())?;
-        if let Member::Peer(member) = &mut self.0
-            && member.shared.ranks() > 1
-            && x.elements() > 0
+        let call = Call::new(Kind::AllReduceScaled { bits: scale.to_bits() }, x.dtype(), x.elements());
+        let is_fused =
+            matches!(&self.member, Member::Peer(member) if member.sums_gradients()) && x.elements() > 0;
+        if is_fused {
+            self.tell_listener(&call);
+        }
+        if let Member::Peer(member) = &mut self.member
+            && is_fused
         {
-            let call = Call::new(Kind::AllReduceScaled { bits: scale.to_bits() }, x.dtype(), x.elements());
             return member.all_reduce_scaled(
                 stream,
                 call,

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use super::communicator::{Communicator, Member};
-use super::peer::{Shared, reaches_all};
+use super::peer::{Shared, hindrance};
 use super::{nccl, peer};
 use crate::device::Device;
 use crate::error::{Error, ParallelError, Result};
@@ -14,7 +14,8 @@ use crate::error::{Error, ParallelError, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
-    /// Kernels of ours read and write the memory of peers: up to 8 devices of one process.
+    /// Kernels of ours read and write the memory of peers: up to 8 devices of one machine. Ranks that are
+    /// processes reach what each has allocated for that, and buffers pass through it.
     PeerMemory,
     /// NVIDIA's library: any number of devices, processes and machines. It adds up in an order of its own,
     /// rounds sums of small floats at each rank, may lose a NaN in [`Max`](super::Reduction::Max), and
@@ -30,8 +31,9 @@ pub enum Backend {
 pub struct GroupOptions {
     /// How long a collective waits for a rank that does not come. 30 seconds unless set.
     pub timeout: Duration,
-    /// How a [`Group`] reaches its ranks. Unless set: over peer memory, where all of up to 8 devices reach
-    /// each other, else through NCCL.
+    /// How ranks reach each other. Unless set: over peer memory, where all of up to 8 devices reach each
+    /// other, else through NCCL. Ranks that are processes then have both, if there is NCCL: what is faster
+    /// goes through it.
     pub backend: Option<Backend>,
 }
 
@@ -65,18 +67,23 @@ impl Group {
     #[track_caller]
     pub fn with_options(devices: &[Device], options: GroupOptions) -> Result<Self> {
         are_different(devices)?;
-        let backend = match options.backend {
-            Some(backend) => backend,
-            None if reaches_all(devices)? => Backend::PeerMemory,
-            None => Backend::Nccl,
+        let (backend, why) = match options.backend {
+            Some(backend) => (backend, None),
+            None => match hindrance(devices)? {
+                None => (Backend::PeerMemory, None),
+                why => (Backend::Nccl, why),
+            },
         };
         let members: Vec<Member> = match backend {
             Backend::PeerMemory => {
                 let shared = Shared::open(devices, options)?;
-                let member = |rank| Member::Peer(peer::Member { shared: shared.clone(), rank });
+                let member = |rank| Member::Peer(peer::Member { shared: shared.clone(), rank, large: None });
                 (0..shared.ranks()).map(member).collect()
             }
-            Backend::Nccl => nccl::Member::all(devices, options)?.into_iter().map(Member::Nccl).collect(),
+            Backend::Nccl => {
+                let member = |member: nccl::Member| Member::Nccl(member.because(why.clone()));
+                nccl::Member::all(devices, options)?.into_iter().map(member).collect()
+            }
         };
         Ok(Group { communicators: members.into_iter().map(Communicator::new).collect() })
     }

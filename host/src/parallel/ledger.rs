@@ -14,6 +14,27 @@ use crate::error::{ParallelError, Result};
 /// Calls of a rank that are remembered for reports.
 const REMEMBERED: usize = 256;
 
+/// Calls of ranks, wherever the ranks are.
+pub(super) trait Calls: Send + Sync {
+    /// Enters a rank's call. Its number.
+    ///
+    /// # Errors
+    /// [`ParallelError`]: the group has failed, the call differs, or a rank has ended.
+    fn enter(&self, rank: u32, call: Call) -> Result<u64, ParallelError>;
+
+    /// The call of a rank with a number, as far as it is remembered.
+    fn name_of(&self, rank: u32, sequence: u32) -> String;
+
+    /// The first failure of the group.
+    fn failure(&self) -> Option<String>;
+
+    /// Records a failure. The first one counts.
+    fn fail(&self, reason: String);
+
+    /// A rank has ended. Whether others already wait for it.
+    fn leave(&self, rank: u32) -> bool;
+}
+
 /// The calls of a group's ranks.
 pub(super) struct Ledger {
     state: Mutex<State>,
@@ -119,78 +140,6 @@ impl Ledger {
         state.latest.len() as u32
     }
 
-    /// Enters a rank's call. Its number.
-    ///
-    /// # Errors
-    /// [`ParallelError`]: the group has failed, the call differs, or a rank has ended.
-    pub fn enter(&self, rank: u32, call: Call) -> Result<u64, ParallelError> {
-        let mut state = self.state();
-        if let Some(first) = &state.failure {
-            return Err(ParallelError::Aborted { rank, first: first.clone() });
-        }
-        let ranks = Self::ranks(&state);
-        let entered = match call.kind {
-            Kind::Send { from, to } => {
-                state.pairs.entry((from, to)).or_insert_with(Book::new).enter(rank, call, 2)
-            }
-            _ => state.common.enter(rank, call, ranks),
-        };
-        let error = match entered {
-            Err(Differs { sequence, other, wanted }) => {
-                let (got, wanted) = (call.to_string(), wanted.to_string());
-                ParallelError::Mismatch { rank, sequence, got, other, wanted }
-            }
-            Ok(sequence) => match state.absent(call, sequence) {
-                Some((gone, calls)) => {
-                    ParallelError::Gone { rank, sequence, call: call.to_string(), gone, calls }
-                }
-                None => {
-                    let latest = &mut state.latest[rank as usize];
-                    latest.push_back((sequence, call));
-                    if latest.len() > REMEMBERED {
-                        latest.pop_front();
-                    }
-                    return Ok(sequence);
-                }
-            },
-        };
-        state.failure.get_or_insert(error.to_string());
-        self.changed.notify_all();
-        Err(error)
-    }
-
-    /// The call of a rank with a number, as far as it is remembered.
-    pub fn name_of(&self, rank: u32, sequence: u32) -> String {
-        let state = self.state();
-        let same = |(number, _): &&(u64, Call)| *number as u32 == sequence;
-        let found = state.latest[rank as usize].iter().rev().find(same);
-        found.map_or_else(|| "a call in a graph".to_owned(), |(_, call)| call.to_string())
-    }
-
-    /// The first failure of the group.
-    pub fn failure(&self) -> Option<String> {
-        self.state().failure.clone()
-    }
-
-    /// Records a failure. The first one counts.
-    pub fn fail(&self, reason: String) {
-        self.state().failure.get_or_insert(reason);
-        self.changed.notify_all();
-    }
-
-    /// A rank has ended. Whether others already wait for it.
-    pub fn leave(&self, rank: u32) -> bool {
-        let mut state = self.state();
-        let calls = state.common.next.get(&rank).copied().unwrap_or(0);
-        state.gone.insert(rank, calls);
-        self.changed.notify_all();
-        let waits_in = |book: &Book, calls: u64| book.next.values().any(|&next| next > calls);
-        let in_pair = |(pair, book): (&(u32, u32), &Book)| {
-            (pair.0 == rank || pair.1 == rank) && waits_in(book, book.next.get(&rank).copied().unwrap_or(0))
-        };
-        waits_in(&state.common, calls) || state.pairs.iter().any(in_pair)
-    }
-
     /// A rank brings its part of a split and waits for the others'.
     pub fn split(
         &self,
@@ -227,6 +176,72 @@ impl Ledger {
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         Ok(state.answers[rank as usize].take())
+    }
+}
+
+impl Calls for Ledger {
+    fn enter(&self, rank: u32, call: Call) -> Result<u64, ParallelError> {
+        let mut state = self.state();
+        if let Some(first) = &state.failure {
+            return Err(ParallelError::Aborted { rank, first: first.clone() });
+        }
+        let ranks = Self::ranks(&state);
+        let entered = match call.kind {
+            Kind::Send { from, to } => {
+                state.pairs.entry((from, to)).or_insert_with(Book::new).enter(rank, call, 2)
+            }
+            _ => state.common.enter(rank, call, ranks),
+        };
+        let error = match entered {
+            Err(Differs { sequence, other, wanted }) => {
+                let (got, wanted) = (call.to_string(), wanted.to_string());
+                ParallelError::Mismatch { rank, sequence, got, other, wanted }
+            }
+            Ok(sequence) => match state.absent(call, sequence) {
+                Some((gone, calls)) => {
+                    ParallelError::Gone { rank, sequence, call: call.to_string(), gone, calls }
+                }
+                None => {
+                    let latest = &mut state.latest[rank as usize];
+                    latest.push_back((sequence, call));
+                    if latest.len() > REMEMBERED {
+                        latest.pop_front();
+                    }
+                    return Ok(sequence);
+                }
+            },
+        };
+        state.failure.get_or_insert(error.to_string());
+        self.changed.notify_all();
+        Err(error)
+    }
+
+    fn name_of(&self, rank: u32, sequence: u32) -> String {
+        let state = self.state();
+        let same = |(number, _): &&(u64, Call)| *number as u32 == sequence;
+        let found = state.latest[rank as usize].iter().rev().find(same);
+        found.map_or_else(|| "a call in a graph".to_owned(), |(_, call)| call.to_string())
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.state().failure.clone()
+    }
+
+    fn fail(&self, reason: String) {
+        self.state().failure.get_or_insert(reason);
+        self.changed.notify_all();
+    }
+
+    fn leave(&self, rank: u32) -> bool {
+        let mut state = self.state();
+        let calls = state.common.next.get(&rank).copied().unwrap_or(0);
+        state.gone.insert(rank, calls);
+        self.changed.notify_all();
+        let waits_in = |book: &Book, calls: u64| book.next.values().any(|&next| next > calls);
+        let in_pair = |(pair, book): (&(u32, u32), &Book)| {
+            (pair.0 == rank || pair.1 == rank) && waits_in(book, book.next.get(&rank).copied().unwrap_or(0))
+        };
+        waits_in(&state.common, calls) || state.pairs.iter().any(in_pair)
     }
 }
 

@@ -37,9 +37,11 @@
 //! saves them.
 //!
 //! # Which kernel
-//! [`Communicator::explain`] says which [`Plan`] a collective has. Small sums travel with their flags to
-//! every rank ([`Algorithm::LowLatency`]); of large ones each rank owns a part, which it reads from all ranks
-//! and writes to all ([`Algorithm::Owners`]).
+//! [`Communicator::explain`] says which [`Plan`] a collective has. Small ones travel with their flags to
+//! every rank ([`Algorithm::LowLatency`]); of large sums each rank owns a part, which it reads from all ranks
+//! and writes to all ([`Algorithm::Owners`]). Ranks that are processes ([`Communicator::join`]) reach memory
+//! that each has allocated for that, and what is large passes through it ([`Algorithm::Staged`]), or goes
+//! through NCCL.
 
 mod call;
 mod check;
@@ -53,6 +55,7 @@ mod nccl;
 mod operand;
 mod overlap;
 mod peer;
+mod process;
 mod replicas;
 mod runner;
 
@@ -63,5 +66,5 @@ pub use metrics::{MetricValues, Metrics, SyncedMetrics};
 pub use nccl::UniqueId;
 pub use operand::{Input, Output};
 pub use overlap::{BucketSpan, Overlap};
-pub use peer::{Algorithm, Plan};
+pub use peer::{Algorithm, Explanation, Plan};
 pub use runner::{BucketConfig, GradientBuckets, map, shard};

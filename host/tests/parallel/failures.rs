@@ -221,7 +221,7 @@ fn calls_that_cannot_be_right() -> Result<()> {
         assert!(matches!(error, Error::InvalidArgument { argument: "root", .. }), "{error}");
         let error = rank.send(&stream, rank.rank(), &y).expect_err("to itself");
         assert!(error.to_string().contains("the rank itself"), "{error}");
-        let plan = rank.explain(1 << 20, ironwarp::DType::I32);
+        let plan = rank.explain(1 << 20, ironwarp::DType::I32).plan;
         let plan = ironwarp::parallel::Plan { blocks: 1000, ..plan };
         let error = rank.all_reduce_with(&stream, Reduction::Sum, &mut x, plan).expect_err("too many blocks");
         assert!(matches!(error, Error::InvalidArgument { argument: "the plan", .. }), "{error}");

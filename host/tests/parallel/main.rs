@@ -9,6 +9,9 @@ mod nccl;
 mod nccl_failures;
 mod ops_collectives;
 mod ops_fused;
+mod processes;
+mod processes_failures;
+mod ranks;
 mod runner;
 mod sequences;
 

@@ -1,7 +1,7 @@
 //! The back end through NCCL. The software driver gets a library that works without a GPU (`fake_nccl`); on a
 //! machine with GPUs it is the machine's own, as `IRONWARP_NCCL` names it or the loader finds it.
 
-use std::process::{Child, Command, ExitStatus};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use half::{bf16, f16};
@@ -9,8 +9,8 @@ use ironwarp::graph::Graph;
 use ironwarp::parallel::{Algorithm, Backend, Communicator, Group, GroupOptions, Reduction, UniqueId};
 use ironwarp::tensor::Element;
 use ironwarp::{Arch, DType, Device, DeviceBuffer, E4M3, E5M2, Error, ParallelError, Result, Stream, Tensor};
-use ironwarp_rendezvous::{Client, Options, World};
 
+use crate::ranks::{is_rank, joined, start};
 use crate::{devices, graphs, sequences};
 
 /// How long errors may take beyond the time limit.
@@ -107,7 +107,7 @@ fn sums_of<T: Element + bytemuck::Pod + Into<f64>>(devices: &[Device], of: fn(f3
     let ranks = devices.len() as f64;
     let results = Group::with_options(devices, options(20_000))?.run(|mut rank| {
         assert_eq!(rank.backend(), Backend::Nccl);
-        assert_eq!(rank.explain(9, T::DTYPE).algorithm, Algorithm::Nccl);
+        assert_eq!(rank.explain(9, T::DTYPE).plan.algorithm, Algorithm::Nccl);
         let stream = rank.device().stream()?;
         let give: Vec<T> = (0..9).map(|i| of((i % 3) as f32 + 2.0 * rank.rank() as f32)).collect();
         let mut all = Vec::new();
@@ -213,47 +213,16 @@ fn wrong_places_are_named() -> Result<()> {
     with_nccl!(2);
     let Some(devices) = ready(2)? else { return Ok(()) };
     let id = UniqueId::new()?;
-    let error = Communicator::join(&devices[0], 2, 2, &id, options(1000)).expect_err("no such rank");
+    let error = Communicator::join_by_id(&devices[0], 2, 2, &id, options(1000)).expect_err("no such rank");
     assert!(matches!(error, Error::InvalidArgument { argument: "the rank", .. }), "{error}");
     let error = UniqueId::from_bytes(&id.as_bytes()[1..]).expect_err("a byte is missing");
     assert!(matches!(error, Error::Length { expected: 128, got: 127, .. }), "{error}");
     // Nobody else comes.
     let begun = Instant::now();
-    let error = parallel(Communicator::join(&devices[0], 0, 2, &id, options(500)));
+    let error = parallel(Communicator::join_by_id(&devices[0], 0, 2, &id, options(500)));
     assert!(matches!(error, ParallelError::TimedOut { rank: 0, .. }), "{error}");
     assert!(begun.elapsed() < Duration::from_millis(500) + SLACK, "{:?}", begun.elapsed());
     Ok(())
-}
-
-/// Says in a process that it is a rank of these tests.
-const IS_RANK: &str = "NCCL_TEST_RANK";
-
-/// Starts the ranks of a job: this program, with this test alone.
-fn start(test: &str, ranks: usize) -> Vec<Child> {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
-    let port = port.expect("a port is free").port().to_string();
-    let rank = |rank: usize| {
-        let mut command = Command::new(std::env::current_exe().expect("a program knows where it is"));
-        command.args([&format!("nccl::{test}"), "--exact", "--nocapture", "--test-threads=1"]);
-        command.env(IS_RANK, "1").env("TESTKIT_PROCESS", format!("nccl::{test}"));
-        command.envs([("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port)]);
-        command.envs([("RANK", rank.to_string()), ("LOCAL_RANK", rank.to_string())]);
-        command.env("WORLD_SIZE", ranks.to_string()).env("LOCAL_WORLD_SIZE", ranks.to_string());
-        command.spawn().expect("this program can be started")
-    };
-    (0..ranks).map(rank).collect()
-}
-
-/// Joins the job as the rank that the environment says.
-fn joined(limit: u64) -> Result<(Client, Communicator)> {
-    let world = World::from_env().expect("the test has set it");
-    let client = Client::join(&world, &Options::default()).expect("the others come");
-    let own = if world.rank == 0 { UniqueId::new()?.as_bytes().to_vec() } else { Vec::new() };
-    let ids = client.gather("NCCL's id", &own).expect("the others give theirs");
-    let device = Device::open(world.local_rank)?;
-    let id = UniqueId::from_bytes(&ids[0])?;
-    let rank = Communicator::join(&device, world.rank, world.size, &id, options(limit))?;
-    Ok((client, rank))
 }
 
 /// A process a device: sums, parts, and the end.
@@ -261,13 +230,13 @@ fn joined(limit: u64) -> Result<(Client, Communicator)> {
 fn processes_meet_through_nccl() -> Result<()> {
     with_nccl!(3);
     let Some(devices) = ready(3)? else { return Ok(()) };
-    if std::env::var_os(IS_RANK).is_none() {
-        let ranks = start("processes_meet_through_nccl", devices.len());
+    if !is_rank() {
+        let ranks = start("nccl::processes_meet_through_nccl", devices.len(), &[]);
         let ends: Vec<ExitStatus> = ranks.into_iter().map(|mut rank| rank.wait().expect("a child")).collect();
         assert!(ends.iter().all(ExitStatus::success), "{ends:?}");
         return Ok(());
     }
-    let (client, mut rank) = joined(20_000)?;
+    let (client, mut rank) = joined(options(20_000))?;
     let stream = rank.device().stream()?;
     let ranks = rank.ranks() as i32;
     assert_eq!(sum(&mut rank, &stream, 1000)?, vec![ranks * (ranks + 1) / 2; 1000]);
@@ -288,14 +257,14 @@ fn processes_meet_through_nccl() -> Result<()> {
 fn a_killed_process_ends_calls_through_nccl() -> Result<()> {
     with_nccl!(2);
     let Some(devices) = ready(2)? else { return Ok(()) };
-    if std::env::var_os(IS_RANK).is_none() {
-        let mut ranks = start("a_killed_process_ends_calls_through_nccl", devices.len());
+    if !is_rank() {
+        let mut ranks = start("nccl::a_killed_process_ends_calls_through_nccl", devices.len(), &[]);
         let first = ranks[0].wait().expect("a child");
         let last = ranks[1].wait().expect("a child");
         assert!(first.success() && !last.success(), "{first}, {last}");
         return Ok(());
     }
-    let (client, mut rank) = joined(4000)?;
+    let (client, mut rank) = joined(options(4000))?;
     let stream = rank.device().stream()?;
     sum(&mut rank, &stream, 10)?;
     if rank.rank() == 1 {

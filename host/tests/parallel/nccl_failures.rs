@@ -257,7 +257,7 @@ fn a_dead_context_ends_calls_through_nccl() -> Result<()> {
         return Ok(());
     }
     let id = UniqueId::new()?;
-    let join = |rank: u32| Communicator::join(&devices[rank as usize], rank, 2, &id, options(4000));
+    let join = |rank: u32| Communicator::join_by_id(&devices[rank as usize], rank, 2, &id, options(4000));
     let ranks =
         std::thread::scope(|scope| [0, 1].map(|rank| scope.spawn(move || join(rank))).map(|it| it.join()));
     let [mut rank, dead] = ranks.map(|rank| rank.expect("no panic").expect("both come"));

@@ -201,7 +201,7 @@ fn functions(seed: u64, backend: Option<Backend>) -> Functions {
 }
 
 /// The end of a sequence of a rank.
-struct Played {
+pub struct Played {
     seed: u64,
     rank: usize,
     ranks: usize,
@@ -216,32 +216,47 @@ pub fn round(all: &[Device], round: u64, sequences: u64, options: GroupOptions) 
     let ranks = random.integer(2, all.len() as i64);
     let mut take = || left.swap_remove(random.integer(0, left.len() as i64 - 1) as usize);
     let chosen: Vec<Device> = (0..ranks).map(|_| take()).collect();
-    let results = Group::with_options(&chosen, options)?.run(|mut rank| {
-        let mut own = Random::new(round << 8 | u64::from(rank.rank()));
-        let (color, key) = (own.integer(0, 1) as u32, own.integer(-9, 9));
-        let (color, child) = match round % 2 {
-            0 => (color, rank.split(Some(color), key)?),
-            _ => (0, None),
-        };
-        let mut rank = child.unwrap_or(rank);
-        let streams = [rank.device().stream()?, rank.device().stream()?];
-        let (me, ranks) = (rank.rank() as usize, rank.ranks() as usize);
-        // A group of one has nobody to send to.
-        let count = if ranks == 1 { 0 } else { sequences };
-        let seeds = (0..count).map(|number| round << 24 | u64::from(color) << 16 | number);
-        let play = |seed| {
-            let got = functions(seed, options.backend).0(&mut rank, &streams, seed)?;
-            Ok(Played { seed, rank: me, ranks, got })
-        };
-        seeds.map(play).collect::<Result<Vec<Played>>>()
-    })?;
-    for Played { seed, rank, ranks, got } in results.into_iter().flatten() {
-        let want = functions(seed, options.backend).1(seed, ranks).swap_remove(rank);
+    let results = Group::with_options(&chosen, options)?
+        .run(|rank| rounds_of(rank, round, sequences, options.backend))?;
+    results.iter().flatten().for_each(|played| played.check(options.backend));
+    Ok(())
+}
+
+/// A rank's part of a round.
+pub fn rounds_of(
+    mut rank: Communicator,
+    round: u64,
+    sequences: u64,
+    backend: Option<Backend>,
+) -> Result<Vec<Played>> {
+    let mut own = Random::new(round << 8 | u64::from(rank.rank()));
+    let (color, key) = (own.integer(0, 1) as u32, own.integer(-9, 9));
+    let (color, child) = match round % 2 {
+        0 => (color, rank.split(Some(color), key)?),
+        _ => (0, None),
+    };
+    let mut rank = child.unwrap_or(rank);
+    let streams = [rank.device().stream()?, rank.device().stream()?];
+    let (me, ranks) = (rank.rank() as usize, rank.ranks() as usize);
+    // A group of one has nobody to send to.
+    let count = if ranks == 1 { 0 } else { sequences };
+    let seeds = (0..count).map(|number| round << 24 | u64::from(color) << 16 | number);
+    let play = |seed| {
+        let got = functions(seed, backend).0(&mut rank, &streams, seed)?;
+        Ok(Played { seed, rank: me, ranks, got })
+    };
+    seeds.map(play).collect()
+}
+
+impl Played {
+    /// Whether the rank has what the model says.
+    pub fn check(&self, backend: Option<Backend>) {
+        let Played { seed, rank, ranks, ref got } = *self;
+        let want = functions(seed, backend).1(seed, ranks).swap_remove(rank);
         let wrong = got.iter().zip(&want).position(|(got, want)| got != want);
         let is_right = wrong.is_none() && got.len() == want.len();
         assert!(is_right, "seed {seed:#x}, rank {rank} of {ranks}, byte {wrong:?}: {:?}", draw(seed, ranks));
     }
-    Ok(())
 }
 
 fn rounds(rounds: std::ops::Range<u64>, sequences: u64) -> Result<()> {

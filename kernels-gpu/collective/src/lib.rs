@@ -15,8 +15,10 @@
 //! | [`number`] | the element types and how they are combined |
 //! | [`reduce`] | sums: each element by one owner, who reads it from all and writes it to all (or keeps it) |
 //! | [`gradients`] | sums of gradients in f32, with the sum of their squares |
-//! | [`low_latency`] | small all-reduce without a meeting: data travel with their flags |
+//! | [`low_latency`] | small sums without a meeting: data travel with their flags |
+//! | [`small_gather`] | small all-gather and broadcast like that |
 //! | [`norm`] | small all-reduce with the residual and the norm that follow it |
+//! | [`stage`] | copies to and from memory that peers reach, for ranks in processes of their own |
 //! | [`transfer`] | all-gather, broadcast, all-to-all, send, receive, barrier |
 //! | [`tick`] | marks around calls of another library |
 //!
@@ -43,6 +45,8 @@ pub mod meeting;
 pub mod norm;
 pub mod number;
 pub mod reduce;
+pub mod small_gather;
+pub mod stage;
 pub mod team;
 pub mod tick;
 pub mod transfer;

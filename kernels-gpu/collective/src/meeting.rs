@@ -100,6 +100,18 @@ pub struct Meeting {
     peer: Option<u32>,
 }
 
+/// A word of an announcement.
+#[inline(always)]
+fn word_of(lane: u32, input: u64, output: u64, call: u32) -> u32 {
+    match lane {
+        0 => input as u32,
+        1 => (input >> 32) as u32,
+        2 => output as u32,
+        3 => (output >> 32) as u32,
+        _ => call,
+    }
+}
+
 /// The epoch of this launch for a block: the same in all of its threads.
 ///
 /// # Safety
@@ -156,13 +168,7 @@ impl Meeting {
         unsafe {
             let epoch = epoch(team, signals, block, warp % MAX_RANKS as u32);
             let mut is_lost = false;
-            let word = match lane {
-                0 => input as u32,
-                1 => (input >> 32) as u32,
-                2 => output as u32,
-                3 => (output >> 32) as u32,
-                _ => team.call,
-            };
+            let word = word_of(lane, input, output, team.call);
             if let Some(peer) = peer
                 && lane < WORDS as u32
             {
@@ -182,6 +188,10 @@ impl Meeting {
                 if lane == WORDS as u32 - 1 && own != team.call && !is_lost {
                     give_up(team, Reason::OtherCall, peer);
                     is_lost = true;
+                }
+                if team.staged[0] != 0 && peer != team.rank {
+                    let there = signals_of(team, peer);
+                    own = word_of(lane, there + team.staged[0], there + team.staged[1], team.call);
                 }
                 *table.add(peer as usize).cast::<u32>().add(lane as usize) = own;
             }

@@ -95,7 +95,7 @@ unsafe fn norm<T: Addend<Wide = f32>, const N: usize>(
     const { assert!(N * size_of::<T>() == HALF_BYTES) };
     let slots = shared::generic(shared_array![f32; block::slots(THREADS)]).cast::<f32>();
     let (lines, thread) = (rows.width / N as u32, thread::thread_idx_x());
-    let small = Small { count: 0, format: rows.format, operator: Operator::Sum };
+    let small = Small { count: 0, stride: 0, format: rows.format, operator: Operator::Sum };
     // SAFETY: the caller's promise; a line has one thread, which alone reads what it wrote.
     unsafe {
         let mut row = thread::block_idx_x();

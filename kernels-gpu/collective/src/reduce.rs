@@ -10,6 +10,7 @@
 
 use crate::meeting::Meeting;
 use crate::number::{Addend, Format, Operator, combine, finish, from_half, to_half};
+use crate::stage::{Stage, Staging};
 use crate::team::{Signals, Team};
 use crate::{THREADS, UNIT, by_format};
 use cuda_std::vector::{load_l2_v4, store_v4};
@@ -50,15 +51,22 @@ pub const fn share(count: u64, size: u64, rank: u64, ranks: u64) -> (u64, u64) {
 /// There are at least two ranks. All launch it with the same grid of at most [`crate::MAX_BLOCKS`] resident
 /// blocks of [`THREADS`] threads, the same call, and parts that do not overlap. The team's addresses are
 /// those of live memory, `signals` is the rank's own. `input` (null: it is `output`) and `output` hold the
-/// parts.
+/// parts, or the copies of `stage`; then so do the stages behind all ranks' signals.
 #[kernel(launch_bounds(THREADS))]
-pub unsafe fn reduce_parts(team: Team, part: Part, signals: *mut Signals, input: *const u8, output: *mut u8) {
-    let input = if input.is_null() { output as u64 } else { input as u64 };
+pub unsafe fn reduce_parts(
+    team: Team,
+    part: Part,
+    stage: Stage,
+    signals: *mut Signals,
+    input: *const u8,
+    output: *mut u8,
+) {
+    let staging = Staging::new(&team, &stage, signals, input, output);
     // SAFETY: the caller's promise.
     unsafe {
-        let Some(meeting) = Meeting::begin(&team, signals, input, output as u64) else { return };
+        let Some(meeting) = staging.begin(&team, signals) else { return };
         by_format!(part.format, 8, reduce(&team, &part, &meeting));
-        meeting.end(&team, signals);
+        staging.end(meeting, &team, signals);
     }
 }
 

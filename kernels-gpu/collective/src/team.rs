@@ -27,6 +27,9 @@ pub struct Team {
     pub call: u32,
     /// The number of the call, for reports.
     pub sequence: u32,
+    /// Where the buffers that ranks give and get lie behind their signals, in bytes: the same on all ranks,
+    /// which know no others. 0: each rank announces its buffers' addresses.
+    pub staged: [u64; 2],
 }
 
 /// Words of an announcement: the two halves of both addresses, and the call.

@@ -14,6 +14,7 @@
 //! So a broadcast takes each byte from the root once, and the others pass it on.
 
 use crate::meeting::Meeting;
+use crate::stage::{Stage, Staging};
 use crate::team::{Signals, Team};
 use crate::{THREADS, UNIT};
 use cuda_std::vector::{load_l2_v4, store_v4};
@@ -54,13 +55,20 @@ pub struct Moves {
 /// All members launch it with the same grid of at most [`crate::MAX_BLOCKS`] resident blocks of [`THREADS`]
 /// threads, the same call, and moves that do not overlap. The team's addresses are those of live memory,
 /// `signals` is the rank's own. `input` (null: it is `output`) and `output` (null: nobody writes there) hold
-/// what the members' moves say.
+/// what the members' moves say, or the copies of `stage`; then so do the stages behind all ranks' signals.
 #[kernel(launch_bounds(THREADS))]
-pub unsafe fn transfer(team: Team, moves: Moves, signals: *mut Signals, input: *const u8, output: *mut u8) {
-    let input = if input.is_null() { output as u64 } else { input as u64 };
+pub unsafe fn transfer(
+    team: Team,
+    moves: Moves,
+    stage: Stage,
+    signals: *mut Signals,
+    input: *const u8,
+    output: *mut u8,
+) {
+    let staging = Staging::new(&team, &stage, signals, input, output);
     // SAFETY: the caller's promise.
     unsafe {
-        let Some(meeting) = Meeting::begin(&team, signals, input, output as u64) else { return };
+        let Some(meeting) = staging.begin(&team, signals) else { return };
         let mut i = 0;
         while i < moves.count {
             let number = (moves.first + i) % moves.count;
@@ -71,7 +79,7 @@ pub unsafe fn transfer(team: Team, moves: Moves, signals: *mut Signals, input: *
             make(&meeting, from, to, targets, moves.bytes);
             i += 1;
         }
-        meeting.end(&team, signals);
+        staging.end(meeting, &team, signals);
     }
 }
 

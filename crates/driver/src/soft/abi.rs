@@ -25,6 +25,27 @@ pub(super) struct Uuid {
     pub bytes: [c_char; 16],
 }
 
+/// `CUipcMemHandle`: 64 bytes, whose meaning is the driver's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct IpcHandle {
+    /// [`IpcHandle::MAGIC`].
+    pub magic: u64,
+    /// The process that has the memory, and the number of its file there.
+    pub process: u32,
+    pub file: u32,
+    /// Bytes of the file, and of the allocation in it.
+    pub file_bytes: u64,
+    pub bytes: u64,
+    /// The allocation's number.
+    pub id: u64,
+    pub reserved: [u64; 3],
+}
+
+impl IpcHandle {
+    pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"ironwarp");
+}
+
 /// `CUdevprop`.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -216,6 +237,7 @@ mod tests {
     #[test]
     fn structures_have_the_size_of_cust_raws() {
         assert_eq!(size_of::<Uuid>(), size_of::<cust_raw::CUuuid>());
+        assert_eq!(size_of::<IpcHandle>(), size_of::<cust_raw::CUipcMemHandle>());
         assert_eq!(size_of::<DeviceProperties>(), size_of::<cust_raw::CUdevprop>());
         assert_eq!(size_of::<Copy2d>(), size_of::<cust_raw::CUDA_MEMCPY2D>());
         assert_eq!(size_of::<Copy3d>(), size_of::<cust_raw::CUDA_MEMCPY3D>());

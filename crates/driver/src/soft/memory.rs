@@ -2,7 +2,7 @@
 //! memory holds NaN bytes.
 
 use super::{
-    abi::DevicePtr,
+    abi::{DevicePtr, IpcHandle},
     api,
     device::PITCH_ALIGNMENT,
     handle::Handle,
@@ -12,7 +12,10 @@ use super::{
 use crate::code;
 use core::ffi::{c_uint, c_void};
 use simt::DeviceMemory;
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fs::File,
+};
 
 /// Alignment of every allocation, in bytes.
 const ALIGNMENT: usize = 256;
@@ -39,6 +42,8 @@ pub(super) enum Kind {
     Managed,
     /// The program's own memory, registered with `cuMemHostRegister`.
     Registered { flags: c_uint },
+    /// Another process's device memory, opened by its handle so many times.
+    Opened { times: u32 },
 }
 
 impl Kind {
@@ -48,7 +53,7 @@ impl Kind {
     }
 
     fn counts_as_device_memory(self) -> bool {
-        !self.is_host()
+        !self.is_host() && !matches!(self, Kind::Opened { .. })
     }
 }
 
@@ -64,9 +69,41 @@ pub(super) struct Allocation {
     pub free_issued: bool,
     /// The memory from the system, including red zones. `None` for the program's own memory.
     block: Option<Block>,
+    /// The part that other processes have in it.
+    pub between: Between,
+}
+
+/// Whether several processes have an allocation.
+pub(super) enum Between {
+    /// This one alone.
+    No,
+    /// Others may open it, by this file.
+    Shared(File),
+    /// It is another process's, whose handle says where; the mapping lasts as long as this.
+    Opened(IpcHandle, #[expect(dead_code, reason = "kept for its drop")] DeviceMemory),
 }
 
 impl Allocation {
+    /// Another process's memory, mapped here.
+    pub(super) fn opened(handle: IpcHandle, memory: DeviceMemory, context: Handle, device: usize) -> Self {
+        let (address, bytes) = (memory.as_ptr() as usize + RED_ZONE, handle.bytes as usize);
+        let (kind, between) = (Kind::Opened { times: 1 }, Between::Opened(handle, memory));
+        Allocation { address, bytes, kind, context, device, id: 0, free_issued: false, block: None, between }
+    }
+
+    /// Lets other processes open device memory: its file, and the bytes of that with the red zones. Nothing
+    /// uses the memory meanwhile.
+    pub(super) fn share(&mut self) -> Outcome<(&File, usize)> {
+        let block = self.block.as_mut().filter(|_| self.kind == Kind::Device).ok_or(code::INVALID_VALUE)?;
+        if !matches!(self.between, Between::Shared(_)) {
+            self.between = Between::Shared(block.0.share().ok_or(code::NOT_SUPPORTED)?);
+        }
+        match &self.between {
+            Between::Shared(file) => Ok((file, block.0.bytes())),
+            _ => Err(code::INVALID_VALUE),
+        }
+    }
+
     /// The allocation's name in the checker's reports.
     fn label(&self) -> String {
         let kind = match self.kind {
@@ -75,6 +112,7 @@ impl Allocation {
             Kind::Pinned { .. } => "pinned",
             Kind::Managed => "managed",
             Kind::Registered { .. } => "registered",
+            Kind::Opened { .. } => "another process's",
         };
         format!("{kind} {}", self.id)
     }
@@ -220,18 +258,19 @@ impl Driver {
             id: 0,
             free_issued: false,
             block: Some(block),
+            between: Between::No,
         });
         Ok(address)
     }
 
-    fn keep(&mut self, mut allocation: Allocation) {
+    pub(super) fn keep(&mut self, mut allocation: Allocation) {
         allocation.id = self.memory.next_id;
         self.memory.next_id += 1;
         let label = allocation.label();
         match allocation.kind {
             Kind::Device | Kind::Pooled { .. } => track_new(allocation.address, allocation.bytes, &label),
             // The program writes there as it likes.
-            Kind::Pinned { .. } | Kind::Managed | Kind::Registered { .. } => {
+            Kind::Pinned { .. } | Kind::Managed | Kind::Registered { .. } | Kind::Opened { .. } => {
                 simt::memory::track(allocation.address as *const u8, allocation.bytes, &label)
             }
         }
@@ -402,7 +441,7 @@ api! {
         }
         let device = driver.contexts.get(context)?.device;
         let kind = Kind::Registered { flags };
-        driver.keep(Allocation { address: address as usize, bytes, kind, context, device, id: 0, free_issued: false, block: None });
+        driver.keep(Allocation { address: address as usize, bytes, kind, context, device, id: 0, free_issued: false, block: None, between: Between::No });
         Ok(())
     }
 

@@ -8,7 +8,7 @@
 //! - A fault in a kernel is sticky, as on a GPU. [`last_fault`] returns the checker's report.
 //!
 //! Missing functions return `NOT_SUPPORTED`: arrays, textures and surfaces (native kernels cannot use them),
-//! graphics, external memory and sharing between processes, virtual memory management, machine code.
+//! graphics, external memory, events of other processes, virtual memory management, machine code.
 //!
 //! Each file holds one chapter of the API. One lock guards all state. It is not held while a kernel or a host
 //! function runs.
@@ -23,6 +23,7 @@ mod event;
 mod exec;
 mod graph;
 mod handle;
+mod ipc;
 mod launch;
 mod link;
 mod memory;
@@ -52,6 +53,7 @@ use std::{
 
 pub use blocks::mark_block;
 pub use launch::checks;
+pub use queue::start_waiting_work;
 pub use state::{last_fault, reset};
 pub use tally::{Launches, launches};
 
@@ -98,6 +100,7 @@ const CHAPTERS: &[&[(Function, Address)]] = &[
     exec::FUNCTIONS,
     pool::FUNCTIONS,
     peer::FUNCTIONS,
+    ipc::FUNCTIONS,
     tensor_map::FUNCTIONS,
     user_object::FUNCTIONS,
 ];

@@ -312,9 +312,9 @@ impl Driver {
     }
 }
 
-/// Lets work that waits in queues run although no thread waits for it. Called on the small stack of a
-/// kernel's thread, so another thread does it.
-pub(super) fn start_waiting_work() {
+/// Lets work that waits in queues run although no thread waits for it: a kernel waits for it here, or in
+/// another process. Called on the small stack of a kernel's thread, so another thread does it.
+pub fn start_waiting_work() {
     static HELPER: OnceLock<Option<Thread>> = OnceLock::new();
     let start = || {
         let helper = thread::Builder::new().name("ironwarp-soft".into());

@@ -11,6 +11,7 @@ mod conformance_context;
 mod conformance_copy;
 mod conformance_fault;
 mod conformance_graph;
+mod conformance_ipc;
 mod conformance_launch;
 mod conformance_memory;
 mod conformance_pool;

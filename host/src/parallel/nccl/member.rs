@@ -26,6 +26,26 @@ pub struct Member {
     shared: Arc<Shared>,
     /// Goes when no call is under way any more, before NCCL's communicator.
     watch: Arc<Watch>,
+    /// Why ranks do not reach each other's memory, if they have tried.
+    pub why: Option<String>,
+}
+
+/// By which the failures of a rank's other ways reach it, and the other way round.
+pub struct Link {
+    failure: Arc<Failure>,
+    seat: Seat,
+}
+
+impl Link {
+    /// Tells a failure.
+    pub fn tell(&self, reason: String) {
+        self.failure.tell(self.seat, reason);
+    }
+
+    /// The first failure, as this process knows it.
+    pub fn failure(&self) -> Option<String> {
+        self.failure.check(self.seat).err().map(|error| error.to_string())
+    }
 }
 
 /// A rank among others, some of them of this process.
@@ -56,7 +76,7 @@ impl Member {
         })?;
         let shared = Arc::new(shared);
         let watch = Arc::new(Watch::start(&shared)?);
-        let member = Member { shared, watch };
+        let member = Member { shared, watch, why: None };
         member.connect()?;
         Ok(member)
     }
@@ -91,6 +111,16 @@ impl Member {
                 .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
             all_of(joined.collect::<Vec<_>>())
         })
+    }
+
+    /// With the reason why ranks do not reach each other's memory.
+    pub fn because(self, why: Option<String>) -> Self {
+        Member { why, ..self }
+    }
+
+    /// How failures get to it, and from it.
+    pub fn link(&self) -> Link {
+        Link { failure: self.shared.failure.clone(), seat: self.shared.seat }
     }
 
     pub fn rank(&self) -> u32 {

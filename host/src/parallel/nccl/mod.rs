@@ -12,5 +12,5 @@ mod shared;
 mod watch;
 
 pub use id::UniqueId;
-pub(super) use member::{Member, Place};
+pub(super) use member::{Link, Member, Place};
 pub(super) use shared::Seat;

@@ -15,10 +15,14 @@ use crate::stream::Stream;
 use crate::tensor::Tensor;
 
 impl Member {
+    /// Whether gradients are added up and converted at once: kernels reach the buffers of all ranks.
+    pub fn sums_gradients(&self) -> bool {
+        self.shared.ranks() > 1 && self.shared.reaches_buffers()
+    }
+
     /// Whether a call travels with its flags.
     pub fn is_low_latency(&self, call: &Call) -> bool {
-        let plan = Plan::of(call, self.shared.ranks(), self.shared.room);
-        plan.algorithm == Algorithm::LowLatency
+        self.shared.plan(call).algorithm == Algorithm::LowLatency
     }
 
     /// The norm of the rows of all ranks: `x`, the residual and the weight are contiguous and aligned.
@@ -43,7 +47,7 @@ impl Member {
         );
         self.queue_fused(stream, call, given, |member, plan, order| {
             let shared = &member.shared;
-            let plan = Plan { blocks: rows.min(shared.room), ..plan };
+            let plan = Plan { blocks: rows.min(shared.room()), ..plan };
             let team = shared.team_of(member.rank, order);
             let (config, signals, input, _) = shared.arguments(member.rank, plan, order);
             let of = Rows { rows, width, format: of_call(&order.call), eps: eps as f32 };

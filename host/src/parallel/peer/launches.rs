@@ -3,6 +3,8 @@
 use collective::low_latency::{Small, all_reduce_low_latency};
 use collective::number::{Format, Operator};
 use collective::reduce::{Part, reduce_parts, share};
+use collective::small_gather::{Shares, gather_low_latency};
+use collective::stage::Stage;
 use collective::team::{Signals, Team};
 use collective::transfer::{Moves, transfer};
 use collective::{THREADS, UNIT};
@@ -45,7 +47,7 @@ pub(in crate::parallel) fn format(dtype: DType) -> Option<Format> {
     })
 }
 
-fn operator(reduction: Reduction) -> Operator {
+pub(super) fn operator(reduction: Reduction) -> Operator {
     match reduction {
         Reduction::Sum => Operator::Sum,
         Reduction::Mean => Operator::Mean,
@@ -62,10 +64,11 @@ impl Shared {
         let team = self.team_of(rank, order);
         match (plan.algorithm, call.kind) {
             (Algorithm::Local, _) => Ok(()),
-            (Algorithm::LowLatency, Kind::AllReduce(reduction)) => {
+            (Algorithm::LowLatency, Kind::AllReduce(reduction) | Kind::ReduceScatter(reduction)) => {
                 let count = call.count as u64;
+                let stride = if matches!(call.kind, Kind::ReduceScatter(_)) { count } else { 0 };
                 let format = format(call.dtype).unwrap_or(Format::U8);
-                let small = Small { count, format, operator: operator(reduction) };
+                let small = Small { count, stride, format, operator: operator(reduction) };
                 let (config, signals, input, output) = self.arguments(rank, plan, order);
                 // SAFETY: the ledger and the call's number see to it that all ranks launch the same; the
                 // slots have room by the plan; the buffers hold the elements.
@@ -73,6 +76,19 @@ impl Shared {
                     launch::<all_reduce_low_latency>(stream, config, (team, small, signals, input, output))
                 }
             }
+            (Algorithm::LowLatency, kind) => {
+                let bytes = call.bytes() as u64;
+                let shares = match kind {
+                    Kind::Broadcast { root } => Shares { bytes, step: 0, sources: 1 << root },
+                    _ => Shares { bytes, step: bytes, sources: (1 << self.ranks()) - 1 },
+                };
+                let (config, signals, input, output) = self.arguments(rank, plan, order);
+                // SAFETY: as above.
+                unsafe {
+                    launch::<gather_low_latency>(stream, config, (team, shares, signals, input, output))
+                }
+            }
+            (Algorithm::Staged, _) => self.launch_staged(team, stream, plan, order),
             (_, Kind::AllReduce(reduction)) => {
                 let (count, size) = (call.count as u64, call.dtype.size() as u64);
                 let (start, length) = share(count, size, rank.into(), self.ranks().into());
@@ -97,12 +113,12 @@ impl Shared {
 
     /// The parts of a launch that all kernels have.
     pub fn arguments<'a>(&'a self, rank: u32, plan: Plan, order: &Order<'a>) -> Arguments<'a> {
-        let signals = self.states[rank as usize].view().within().cast();
+        let signals = self.state(rank).view().within().cast();
         let (input, output) = (order.input.map(|x| x.within), order.output.map(|x| x.within));
         let config = LaunchConfig::new([plan.blocks, 1, 1], [THREADS, 1, 1]);
         // The executor runs all blocks at once for a cooperative grid alone. A device has room for all of
         // them; a cooperative launch would wait until it has nothing else to do.
-        let config = if self.devices[rank as usize].is_software() { config.cooperative() } else { config };
+        let config = if self.device(rank).is_software() { config.cooperative() } else { config };
         (config, signals, input, output)
     }
 
@@ -128,7 +144,9 @@ impl Shared {
         let (config, signals, input, output) = self.arguments(team.rank, plan, order);
         // SAFETY: the ledger and the call's number see to it that all ranks launch the same; parts of
         // different ranks do not overlap; the buffers hold the elements of the call.
-        unsafe { launch::<reduce_parts>(stream, config, (team, part, signals, input, output)) }
+        unsafe {
+            launch::<reduce_parts>(stream, config, (team, part, Stage::default(), signals, input, output))
+        }
     }
 
     #[track_caller]
@@ -142,11 +160,11 @@ impl Shared {
     ) -> Result<()> {
         let (config, signals, input, output) = self.arguments(team.rank, plan, order);
         // SAFETY: as for `reduce`.
-        unsafe { launch::<transfer>(stream, config, (team, moves, signals, input, output)) }
+        unsafe { launch::<transfer>(stream, config, (team, moves, Stage::default(), signals, input, output)) }
     }
 
     /// The moves of a rank for a call of so many bytes.
-    fn moves(&self, team: Team, kind: Kind, bytes: u64) -> (Team, Moves) {
+    pub(super) fn moves(&self, team: Team, kind: Kind, bytes: u64) -> (Team, Moves) {
         let (rank, ranks) = (team.rank, team.ranks);
         let all = (1 << ranks) - 1;
         let one = Moves { count: 1, source: rank, bytes, ..Moves::default() };

@@ -1,12 +1,14 @@
-//! Collectives by kernels of our own, over the memory of peers in one process.
+//! Collectives by kernels of our own, over the memory of peers: threads' buffers, or the stages of processes.
 
 mod fused;
 mod launches;
 mod member;
 mod plan;
 mod shared;
+mod staged;
 
 pub(super) use launches::{Order, format};
 pub(super) use member::Member;
-pub use plan::{Algorithm, Plan};
-pub(super) use shared::{Shared, reaches_all};
+pub use plan::{Algorithm, Explanation, Plan};
+pub(super) use shared::{Place, Shared, hindrance};
+pub(super) use staged::STAGE;

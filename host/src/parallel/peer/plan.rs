@@ -13,15 +13,43 @@ use crate::parallel::call::{Call, Kind};
 pub enum Algorithm {
     /// Nothing moves between ranks: there is one, or nothing to move.
     Local,
-    /// Each rank stores its elements into a slot of every peer, with flags among them, and adds up what it
-    /// gets. One way over the link, for twice the bytes, to every peer.
+    /// Each rank stores its elements into a slot of every peer, with flags among them, and adds up or copies
+    /// what it gets. One way over the link, for twice the bytes, to every peer.
     LowLatency,
     /// Each rank owns a part: it reads the part from all ranks, and writes the sum to all that get it.
     Owners,
     /// Each rank stores or loads the bytes where they go.
     Copies,
+    /// As [`Algorithm::Owners`] or [`Algorithm::Copies`], between processes: buffers pass through memory of
+    /// each rank that the others reach, piece by piece.
+    Staged,
     /// NCCL does it, by a way of its own choice.
     Nccl,
+}
+
+/// The memory of its peers that kernels of a rank reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::parallel) enum Reach {
+    /// All of their memory: ranks are threads.
+    Buffers,
+    /// The memory that they have allocated for that: ranks are processes. Beside it there is NCCL, or not.
+    Stages { has_nccl: bool },
+}
+
+/// How a collective is done, and why not otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// How it is done.
+    pub plan: Plan,
+    /// Why ranks do not reach each other's memory, where they do not.
+    pub reason: Option<String>,
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.plan)?;
+        self.reason.as_ref().map_or(Ok(()), |reason| write!(f, "; peer memory is not used: {reason}"))
+    }
 }
 
 /// How a collective is done. The same on all ranks.
@@ -47,7 +75,7 @@ pub(super) const MUCH: usize = 32 << 20;
 /// Blocks of small sums, a line for each thread.
 const SMALL: u32 = 32;
 
-/// Most bytes of a sum that travels with its flags, by the number of ranks: all peers get all of it.
+/// Most bytes that travel with their flags, by the number of ranks: all peers get all of it.
 const fn low_latency_bytes(ranks: u32) -> usize {
     match ranks {
         0..=2 => 256 << 10,
@@ -56,24 +84,55 @@ const fn low_latency_bytes(ranks: u32) -> usize {
     }
 }
 
+/// Whether there is a kernel by which the call travels with its flags.
+fn has_flags(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::AllReduce(_)
+            | Kind::AllReduceNorm { .. }
+            | Kind::ReduceScatter(_)
+            | Kind::AllGather
+            | Kind::Broadcast { .. }
+    )
+}
+
+/// The way of a call that does not, where kernels reach all buffers.
+fn large(kind: Kind) -> Algorithm {
+    match kind {
+        Kind::AllReduce(_)
+        | Kind::AllReduceNorm { .. }
+        | Kind::AllReduceScaled { .. }
+        | Kind::ReduceScatter(_) => Algorithm::Owners,
+        _ => Algorithm::Copies,
+    }
+}
+
+/// Bytes from which NCCL is faster than stages, by what two H100s have shown (`benches/NOTES.md`): not yet
+/// for all-gathers and reduce-scatters whose larger side has 16 MiB, but for other calls of that length.
+const fn nccl_bytes(kind: Kind, ranks: u32) -> usize {
+    match kind {
+        Kind::AllGather | Kind::ReduceScatter(_) => (32 << 20) / ranks as usize,
+        _ => 16 << 20,
+    }
+}
+
 const _: () = assert!(low_latency_bytes(2) <= MAX_BYTES);
 
 impl Plan {
     /// The plan for a call among so many ranks, on devices with room for so many blocks.
-    pub(in crate::parallel) fn of(call: &Call, ranks: u32, room: u32) -> Self {
+    pub(in crate::parallel) fn of(call: &Call, ranks: u32, room: u32, reach: Reach) -> Self {
         let bytes = call.bytes();
         if ranks == 1 || (bytes == 0 && call.kind != Kind::Barrier) {
             return Plan { algorithm: Algorithm::Local, blocks: 0 };
         }
         let algorithm = match call.kind {
-            Kind::AllReduce(_) | Kind::AllReduceNorm { .. } if bytes <= low_latency_bytes(ranks) => {
-                Algorithm::LowLatency
+            kind if has_flags(kind) && bytes <= low_latency_bytes(ranks) => Algorithm::LowLatency,
+            kind if reach != Reach::Buffers => {
+                let is_large = kind != Kind::Barrier && bytes >= nccl_bytes(kind, ranks);
+                let has_nccl = reach == Reach::Stages { has_nccl: true };
+                if has_nccl && is_large { Algorithm::Nccl } else { Algorithm::Staged }
             }
-            Kind::AllReduce(_)
-            | Kind::AllReduceNorm { .. }
-            | Kind::AllReduceScaled { .. }
-            | Kind::ReduceScatter(_) => Algorithm::Owners,
-            _ => Algorithm::Copies,
+            kind => large(kind),
         };
         Plan { algorithm, blocks: blocks_of(algorithm, call, ranks, room) }
     }
@@ -85,17 +144,20 @@ impl Plan {
     }
 
     /// Every plan for an all-reduce of so many bytes, with the number of blocks that [`Plan::of`] would take.
-    pub(in crate::parallel) fn candidates(call: &Call, ranks: u32, room: u32) -> Vec<Self> {
-        let all: &[Algorithm] = match (Plan::of(call, ranks, room).algorithm, call.kind) {
-            (Algorithm::Local, _) => &[Algorithm::Local],
-            (_, Kind::AllReduce(_)) if call.bytes() <= MAX_BYTES => {
-                &[Algorithm::LowLatency, Algorithm::Owners]
-            }
-            (Algorithm::LowLatency | Algorithm::Owners, _) => &[Algorithm::Owners],
-            _ => &[Algorithm::Copies],
-        };
-        all.iter()
-            .map(|&algorithm| Plan { algorithm, blocks: blocks_of(algorithm, call, ranks, room) })
+    pub(in crate::parallel) fn candidates(call: &Call, ranks: u32, room: u32, reach: Reach) -> Vec<Self> {
+        if Plan::of(call, ranks, room, reach).algorithm == Algorithm::Local {
+            return vec![Plan { algorithm: Algorithm::Local, blocks: 0 }];
+        }
+        let mut all = Vec::new();
+        if has_flags(call.kind) && call.bytes() <= MAX_BYTES {
+            all.push(Algorithm::LowLatency);
+        }
+        all.push(if reach == Reach::Buffers { large(call.kind) } else { Algorithm::Staged });
+        if reach == (Reach::Stages { has_nccl: true }) {
+            all.push(Algorithm::Nccl);
+        }
+        all.into_iter()
+            .map(|algorithm| Plan { algorithm, blocks: blocks_of(algorithm, call, ranks, room) })
             .collect()
     }
 }
@@ -106,6 +168,8 @@ fn blocks_of(algorithm: Algorithm, call: &Call, ranks: u32, room: u32) -> u32 {
     let (accesses, most) = match algorithm {
         Algorithm::Local | Algorithm::Nccl => return 0,
         Algorithm::LowLatency => (bytes.div_ceil(DATA), SMALL),
+        // Copies on the device need more accesses under way than the link.
+        Algorithm::Staged => (bytes.div_ceil(UNIT as usize), VERY_LARGE),
         _ => {
             let moved = match call.kind {
                 Kind::AllReduce(_) | Kind::AllReduceScaled { .. } => bytes / ranks as usize,
@@ -131,11 +195,12 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let how = match self.algorithm {
             Algorithm::Local => return f.write_str("nothing moves between ranks"),
-            Algorithm::LowLatency => "data with flags to every rank, each adds up",
+            Algorithm::LowLatency => "data with flags to every rank, which adds up or copies",
             Algorithm::Owners => {
                 "each rank reads its part from all, adds up, and writes it to all that get it"
             }
             Algorithm::Copies => "stores and loads over peer memory",
+            Algorithm::Staged => "through memory of each rank that the others reach, piece by piece",
             Algorithm::Nccl => return f.write_str("NCCL, by a way of its own choice"),
         };
         write!(f, "{how}; {} blocks of {THREADS} threads", self.blocks)
@@ -160,11 +225,20 @@ mod tests {
                     Kind::Barrier,
                 ] {
                     let call = Call::new(kind, DType::F32, count);
-                    for plan in
-                        Plan::candidates(&call, ranks, 132).into_iter().chain([Plan::of(&call, ranks, 132)])
-                    {
-                        let local = plan.algorithm == Algorithm::Local;
-                        assert!(local == (plan.blocks == 0) && plan.blocks <= MAX_BLOCKS as u32);
+                    let every = |reach| {
+                        let candidates = Plan::candidates(&call, ranks, 132, reach);
+                        let plan = Plan::of(&call, ranks, 132, reach);
+                        assert!(
+                            candidates.iter().any(|known| known.algorithm == plan.algorithm),
+                            "{plan} of {candidates:?}"
+                        );
+                        candidates.into_iter().chain([plan])
+                    };
+                    let reaches =
+                        [Reach::Buffers, Reach::Stages { has_nccl: true }, Reach::Stages { has_nccl: false }];
+                    for plan in reaches.into_iter().flat_map(every) {
+                        let none = matches!(plan.algorithm, Algorithm::Local | Algorithm::Nccl);
+                        assert!(none == (plan.blocks == 0) && plan.blocks <= MAX_BLOCKS as u32);
                         assert!(plan.algorithm != Algorithm::LowLatency || call.bytes() <= MAX_BYTES);
                     }
                 }
@@ -174,7 +248,8 @@ mod tests {
 
     #[test]
     fn very_large_all_gathers_have_more_blocks() {
-        let blocks = |bytes| Plan::of(&Call::new(Kind::AllGather, DType::U8, bytes), 2, 132).blocks;
+        let blocks =
+            |bytes| Plan::of(&Call::new(Kind::AllGather, DType::U8, bytes), 2, 132, Reach::Buffers).blocks;
         assert_eq!([2 * MUCH - 1, 2 * MUCH].map(blocks), [LOADING, VERY_LARGE]);
     }
 }

@@ -7,11 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use collective::team::{Reason, Report, Team, state_bytes};
 use collective::{MAX_BLOCKS, MAX_RANKS};
 
+use super::plan::{Plan, Reach};
 use crate::device::Device;
 use crate::error::{Error, ParallelError, Result};
 use crate::memory::{DeviceBuffer, PinnedBuffer};
+use crate::parallel::call::Call;
 use crate::parallel::group::GroupOptions;
-use crate::parallel::ledger::{Answer, Ledger};
+use crate::parallel::ledger::{Answer, Calls, Ledger};
+use crate::parallel::process::{Book, Seat};
 use crate::raw;
 
 /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
@@ -19,17 +22,43 @@ const ALREADY_ENABLED: i32 = 704;
 /// Words between the ones that different ranks write: a cache line.
 const LINE: usize = 8;
 
-/// A group, as all of its ranks see it.
+/// A group: as all of its ranks see it, or as one does that is a process.
 pub(in crate::parallel) struct Shared {
-    pub devices: Vec<Device>,
     pub options: GroupOptions,
-    pub ledger: Ledger,
-    /// Flags and slots of each rank, on its device.
-    pub states: Vec<DeviceBuffer<u8>>,
-    /// The abort word, and behind it a report for each rank, a line each.
-    words: PinnedBuffer<u64>,
+    ranks: u32,
+    /// Calls of the ranks, compared.
+    pub calls: Arc<dyn Calls>,
+    /// Where each rank's state is, as kernels of this process see it.
+    signals: [u64; MAX_RANKS],
+    /// The abort word, and behind it a report for each rank, a line each: as the host sees them, and as
+    /// devices do.
+    words: (u64, u64),
     /// Blocks that every device has room for at once.
-    pub room: u32,
+    room: u32,
+    reach: Reach,
+    pub place: Place,
+}
+
+/// Where the ranks are, and the memory that they write to each other.
+pub(in crate::parallel) enum Place {
+    /// In this process.
+    Threads(Threads),
+    /// Each in a process of its own.
+    Process {
+        /// This one's.
+        seat: Seat,
+        book: Arc<Book>,
+    },
+}
+
+/// The ranks of a group in this process.
+pub(in crate::parallel) struct Threads {
+    devices: Vec<Device>,
+    pub ledger: Arc<Ledger>,
+    /// Flags and slots of each rank, on its device.
+    states: Vec<DeviceBuffer<u8>>,
+    /// Keeps the words.
+    _words: PinnedBuffer<u64>,
     /// Groups that were split off, until all of their ranks have taken them.
     children: Mutex<Vec<Child>>,
 }
@@ -55,59 +84,123 @@ impl Shared {
         for device in devices {
             devices.iter().filter(|peer| *peer != device).try_for_each(|peer| reach(device, peer))?;
         }
-        let states = devices.iter().map(|device| state(device, devices.len())).collect::<Result<_>>()?;
+        let states: Vec<_> =
+            devices.iter().map(|device| state(device, devices.len())).collect::<Result<_>>()?;
         let room = devices.iter().map(|device| device.properties().sm_count).min().unwrap_or(1);
+        let words = PinnedBuffer::zeroed(&devices[0], LINE * (1 + devices.len()))?;
+        let ledger = Arc::new(Ledger::new(devices.len() as u32));
+        let mut signals = [0; MAX_RANKS];
+        for (place, state) in signals.iter_mut().zip(&states) {
+            *place = state.as_ptr().raw();
+        }
         Ok(Arc::new(Shared {
-            devices: devices.to_vec(),
             options,
-            ledger: Ledger::new(devices.len() as u32),
-            states,
-            words: PinnedBuffer::zeroed(&devices[0], LINE * (1 + devices.len()))?,
+            ranks: devices.len() as u32,
+            calls: ledger.clone(),
+            signals,
+            words: (words.device_address(), words.device_address()),
             room: room.min(MAX_BLOCKS as u32),
-            children: Mutex::default(),
+            reach: Reach::Buffers,
+            place: Place::Threads(Threads {
+                devices: devices.to_vec(),
+                ledger,
+                states,
+                _words: words,
+                children: Mutex::default(),
+            }),
         }))
     }
 
+    /// A group of processes, as one of them has it.
+    pub fn of_processes(
+        seat: Seat,
+        book: Arc<Book>,
+        signals: [u64; MAX_RANKS],
+        (ranks, room): (u32, u32),
+        options: GroupOptions,
+        has_nccl: bool,
+    ) -> Arc<Self> {
+        Arc::new(Shared {
+            options,
+            ranks,
+            calls: book.clone(),
+            signals,
+            words: book.words.reports(),
+            room,
+            reach: Reach::Stages { has_nccl },
+            place: Place::Process { seat, book },
+        })
+    }
+
     pub fn ranks(&self) -> u32 {
-        self.devices.len() as u32
+        self.ranks
+    }
+
+    /// Blocks that every device has room for at once.
+    pub fn room(&self) -> u32 {
+        self.room
+    }
+
+    /// Whether kernels reach the buffers of all ranks.
+    pub fn reaches_buffers(&self) -> bool {
+        self.reach == Reach::Buffers
+    }
+
+    /// The plan for a call.
+    pub fn plan(&self, call: &Call) -> Plan {
+        Plan::of(call, self.ranks, self.room, self.reach)
+    }
+
+    /// Every plan for a call.
+    pub fn plans(&self, call: &Call) -> Vec<Plan> {
+        Plan::candidates(call, self.ranks, self.room, self.reach)
+    }
+
+    /// The device of a rank of this process.
+    pub fn device(&self, rank: u32) -> &Device {
+        match &self.place {
+            Place::Threads(threads) => &threads.devices[rank as usize],
+            Place::Process { seat, .. } => &seat.device,
+        }
+    }
+
+    /// Flags and slots of a rank of this process.
+    pub fn state(&self, rank: u32) -> &DeviceBuffer<u8> {
+        match &self.place {
+            Place::Threads(threads) => &threads.states[rank as usize],
+            Place::Process { seat, .. } => seat.memory(),
+        }
     }
 
     /// The team of a launch; the launch has still to fill in what it is.
     pub fn team(&self, rank: u32) -> Team {
-        let mut signals = [0; MAX_RANKS];
-        for (place, state) in signals.iter_mut().zip(&self.states) {
-            *place = state.as_ptr().raw();
-        }
         let limit = u64::try_from(self.options.timeout.as_nanos()).unwrap_or(u64::MAX);
         Team {
-            signals,
-            report: self.address_of(1 + rank),
-            abort: self.address_of(0),
+            signals: self.signals,
+            report: address_of(self.words.1, 1 + rank),
+            abort: address_of(self.words.1, 0),
             limit,
             rank,
-            ranks: self.ranks(),
-            members: (1 << self.ranks()) - 1,
+            ranks: self.ranks,
+            members: (1 << self.ranks) - 1,
             is_pairwise: 0,
             call: 0,
             sequence: 0,
+            staged: [0; 2],
         }
-    }
-
-    fn address_of(&self, line: u32) -> u64 {
-        self.words.device_address() + u64::from(line) * (LINE * size_of::<u64>()) as u64
     }
 
     /// Lets all kernels of the group that wait stop.
     pub fn abort(&self) {
         // SAFETY: a word of the group's page-locked memory, which lives as long as `self`; everyone reaches
         // it by atomic operations.
-        unsafe { AtomicU32::from_ptr(self.address_of(0) as *mut u32) }.store(1, Ordering::Release);
+        unsafe { AtomicU32::from_ptr(address_of(self.words.0, 0) as *mut u32) }.store(1, Ordering::Release);
     }
 
     /// The report of a rank's kernels, if there is one.
     fn report(&self, rank: u32) -> Option<Report> {
         // SAFETY: as for `abort`.
-        let word = unsafe { AtomicU64::from_ptr(self.address_of(1 + rank) as *mut u64) };
+        let word = unsafe { AtomicU64::from_ptr(address_of(self.words.0, 1 + rank) as *mut u64) };
         Report::from_word(word.load(Ordering::Acquire))
     }
 
@@ -119,12 +212,12 @@ impl Shared {
         let reports = (0..self.ranks()).filter_map(|reporter| Some((reporter, self.report(reporter)?)));
         for (reporter, report) in reports {
             let error = self.explain(reporter, report);
-            self.ledger.fail(error.to_string());
+            self.calls.fail(error.to_string());
             if reporter == rank {
                 return Err(error);
             }
         }
-        match self.ledger.failure() {
+        match self.calls.failure() {
             Some(first) => Err(ParallelError::Aborted { rank, first }),
             None => Ok(()),
         }
@@ -132,7 +225,7 @@ impl Shared {
 
     fn explain(&self, rank: u32, report: Report) -> ParallelError {
         let Report { reason, peer, sequence } = report;
-        let (call, sequence) = (self.ledger.name_of(rank, sequence), u64::from(sequence));
+        let (call, sequence) = (self.calls.name_of(rank, sequence), u64::from(sequence));
         match reason {
             Reason::OtherCall => ParallelError::OtherCall { rank, sequence, call, other: peer },
             Reason::Absent | Reason::Stuck => ParallelError::Missing {
@@ -148,21 +241,21 @@ impl Shared {
 
     /// Fails the group, for a reason that the other ranks are told.
     pub fn fail(&self, reason: String) {
-        self.ledger.fail(reason);
+        self.calls.fail(reason);
         self.abort();
     }
 
     /// The group of the ranks in an answer: the same for all of them.
     #[track_caller]
-    pub fn child(&self, answer: &Answer) -> Result<Arc<Shared>> {
-        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn child(&self, threads: &Threads, answer: &Answer) -> Result<Arc<Shared>> {
+        let mut children = threads.children.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it =
             |child: &Child| child.answer.number == answer.number && child.answer.members == answer.members;
         let at = match children.iter().position(is_it) {
             Some(at) => at,
             None => {
                 let devices: Vec<Device> =
-                    answer.members.iter().map(|&rank| self.devices[rank as usize].clone()).collect();
+                    answer.members.iter().map(|&rank| threads.devices[rank as usize].clone()).collect();
                 let shared = Shared::open(&devices, self.options)?;
                 children.push(Child { answer: answer.clone(), shared, taken: 0 });
                 children.len() - 1
@@ -178,7 +271,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for Threads {
     fn drop(&mut self) {
         // Kernels of any rank may still write to any rank's state, or look at the words.
         for state in &self.states {
@@ -186,6 +279,11 @@ impl Drop for Shared {
             let _ = state.synchronize();
         }
     }
+}
+
+/// Address of a line of the words.
+fn address_of(words: u64, line: u32) -> u64 {
+    words + u64::from(line) * (LINE * size_of::<u64>()) as u64
 }
 
 /// A rank's flags and slots, all zero.
@@ -198,19 +296,24 @@ fn state(device: &Device, ranks: usize) -> Result<DeviceBuffer<u8>> {
     Ok(state)
 }
 
-/// Whether the devices are few enough, and each reaches the memory of all others.
-pub(in crate::parallel) fn reaches_all(devices: &[Device]) -> Result<bool> {
+/// Why devices cannot work over peer memory, if they cannot: they are too many, or one does not reach the
+/// memory of another.
+pub(in crate::parallel) fn hindrance(devices: &[Device]) -> Result<Option<String>> {
     if devices.len() > MAX_RANKS {
-        return Ok(false);
+        return Ok(Some(format!(
+            "there are {} devices, and kernels reach {MAX_RANKS} at most",
+            devices.len()
+        )));
     }
     for device in devices {
         for peer in devices.iter().filter(|peer| *peer != device) {
             if !can_reach(device, peer)? {
-                return Ok(false);
+                let (from, to) = (device.ordinal(), peer.ordinal());
+                return Ok(Some(format!("device {from} cannot reach the memory of device {to}")));
             }
         }
     }
-    Ok(true)
+    Ok(None)
 }
 
 fn can_reach(device: &Device, peer: &Device) -> Result<bool> {

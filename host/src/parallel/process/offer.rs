@@ -1,0 +1,157 @@
+//! The words of ranks that join, and why they cannot reach each other's memory.
+
+use std::fmt::Write;
+
+use collective::MAX_RANKS;
+use serde_json::{Value, json};
+
+use super::watch::Process;
+use crate::parallel::group::Backend;
+
+/// The words of a rank. They travel as JSON.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Offer {
+    /// The start of the system that it runs on.
+    pub machine: String,
+    pub process: Process,
+    /// The number that its device alone has.
+    pub device: String,
+    pub backend: Option<Backend>,
+    pub has_nccl: bool,
+    /// NCCL's id of the group, from the first rank.
+    pub id: Vec<u8>,
+    /// By which others open its memory.
+    pub handle: Vec<u8>,
+    /// The file of the shared host memory, from the first rank.
+    pub file: i32,
+    /// Blocks that its device has room for.
+    pub room: u32,
+    /// Why others cannot open its memory; empty if they can.
+    pub hindrance: String,
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Strings do not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn bytes_of(text: &str) -> Option<Vec<u8>> {
+    let digits = |at| text.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+    (0..text.len()).step_by(2).map(digits).collect()
+}
+
+fn name_of(backend: Option<Backend>) -> &'static str {
+    match backend {
+        None => "",
+        Some(Backend::PeerMemory) => "peer memory",
+        Some(Backend::Nccl) => "nccl",
+    }
+}
+
+impl Offer {
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let value = json!({
+            "machine": self.machine,
+            "process": self.process.number,
+            "begun": self.process.begun,
+            "device": self.device,
+            "backend": name_of(self.backend),
+            "has_nccl": self.has_nccl,
+            "id": hexadecimal(&self.id),
+            "handle": hexadecimal(&self.handle),
+            "file": self.file,
+            "room": self.room,
+            "hindrance": self.hindrance,
+        });
+        value.to_string().into_bytes()
+    }
+
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let value: Value = serde_json::from_slice(bytes).ok()?;
+        let text = |name: &str| Some(value.get(name)?.as_str()?.to_owned());
+        let number = |name: &str| value.get(name)?.as_u64();
+        let backend = text("backend")?;
+        let backends = [None, Some(Backend::PeerMemory), Some(Backend::Nccl)];
+        let begun = number("begun")?;
+        Some(Offer {
+            machine: text("machine")?,
+            process: Process { number: u32::try_from(number("process")?).ok()?, begun },
+            device: text("device")?,
+            backend: backends.into_iter().find(|known| name_of(*known) == backend)?,
+            has_nccl: value.get("has_nccl")?.as_bool()?,
+            id: bytes_of(&text("id")?)?,
+            handle: bytes_of(&text("handle")?)?,
+            file: i32::try_from(value.get("file")?.as_i64()?).ok()?,
+            room: u32::try_from(number("room")?).ok()?,
+            hindrance: text("hindrance")?,
+        })
+    }
+}
+
+/// Why ranks with these offers cannot reach each other's memory: the same on all of them.
+pub fn hindrance(offers: &[Offer]) -> Option<String> {
+    if offers.len() > MAX_RANKS {
+        return Some(format!("there are {} ranks, and kernels reach {MAX_RANKS} at most", offers.len()));
+    }
+    let first = &offers[0];
+    for (rank, offer) in offers.iter().enumerate() {
+        if offer.machine != first.machine {
+            return Some(format!("rank {rank} is on another machine than rank 0"));
+        }
+        if let Some(other) = offers[..rank].iter().position(|other| other.device == offer.device) {
+            return Some(format!(
+                "ranks {other} and {rank} have the same device, where kernels that wait for each other may not \
+                 run at the same time"
+            ));
+        }
+        if !offer.hindrance.is_empty() {
+            return Some(format!("rank {rank}: {}", offer.hindrance));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offer(number: u32) -> Offer {
+        Offer {
+            machine: "a".to_owned(),
+            process: Process { number, begun: 1 << 40 },
+            device: number.to_string(),
+            backend: Some(Backend::PeerMemory),
+            has_nccl: true,
+            id: vec![0, 255, 16],
+            handle: vec![7; 64],
+            file: -1,
+            room: 64,
+            hindrance: String::new(),
+        }
+    }
+
+    #[test]
+    fn offers_arrive_as_they_were() {
+        for backend in [None, Some(Backend::PeerMemory), Some(Backend::Nccl)] {
+            let offer = Offer { backend, ..offer(7) };
+            assert_eq!(Offer::from_bytes(&offer.to_bytes()), Some(offer));
+        }
+        for wrong in [&b"{}"[..], b"", b"\xff", b"[]"] {
+            assert_eq!(Offer::from_bytes(wrong), None);
+        }
+    }
+
+    #[test]
+    fn hindrances_are_named() {
+        assert_eq!(hindrance(&[offer(0), offer(1)]), None);
+        let of = |second: Offer| hindrance(&[offer(0), second]).expect("a hindrance");
+        assert!(of(offer(0)).contains("ranks 0 and 1 have the same device"));
+        assert!(of(Offer { machine: "b".to_owned(), ..offer(1) }).contains("rank 1 is on another machine"));
+        assert_eq!(of(Offer { hindrance: "no".to_owned(), ..offer(1) }), "rank 1: no");
+        let many: Vec<Offer> = (0..9).map(offer).collect();
+        assert!(hindrance(&many).expect("a hindrance").contains("9 ranks"));
+    }
+}

@@ -1,0 +1,146 @@
+//! A thread that looks whether the processes of a group's other ranks live, and that frees the rank's memory
+//! when no peer has it any more.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{Builder, sleep};
+use std::time::Duration;
+
+use super::words::{Mark, Words};
+use crate::error::{Error, Result};
+use crate::memory::DeviceBuffer;
+use crate::parallel::nccl::Link;
+
+/// Between two looks.
+const PERIOD: Duration = Duration::from_millis(10);
+
+/// A process: its number, and when it began, since numbers are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    pub number: u32,
+    pub begun: u64,
+}
+
+impl Process {
+    /// The process of this number, if it lives and can be seen.
+    pub fn of(number: u32) -> Option<Self> {
+        let text = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
+        // The name, in brackets, may hold anything.
+        let mut fields = text[text.rfind(')')? + 1..].split_ascii_whitespace();
+        let is_dead = matches!(fields.next()?, "Z" | "X" | "x");
+        let begun = fields.nth(18)?.parse().ok()?;
+        (!is_dead).then_some(Process { number, begun })
+    }
+
+    pub fn own() -> Option<Self> {
+        Self::of(std::process::id())
+    }
+
+    pub fn is_alive(self) -> bool {
+        Self::of(self.number) == Some(self)
+    }
+}
+
+/// The end of the thread that the rank has.
+pub struct Watch(Sender<DeviceBuffer<u8>>);
+
+/// The things that the thread looks at.
+pub struct Watched {
+    pub words: Arc<Words>,
+    pub rank: u32,
+    pub processes: Vec<Process>,
+    /// The rank's part in NCCL, which hears of failures, and has its own.
+    pub nccl: Option<Link>,
+    /// Whether its device is the software driver's, which runs queued work when somebody waits for it.
+    pub is_software: bool,
+}
+
+impl Watch {
+    pub fn start(watched: Watched) -> Result<Self> {
+        let (sender, left) = channel();
+        let thread = Builder::new().name(format!("ironwarp-rank-{}", watched.rank));
+        let thread = thread.spawn(move || watched.run(&left)).map(drop);
+        thread.map(|()| Watch(sender)).map_err(|error| Error::InvalidArgument {
+            operation: "Communicator",
+            argument: "a thread that watches",
+            got: error.to_string(),
+            wanted: "room for one".to_owned(),
+            hint: "the system's limit on threads is reached (`ulimit -u`)",
+        })
+    }
+
+    /// The rank leaves its memory: it is freed when no peer has it any more.
+    pub fn leave(&self, memory: DeviceBuffer<u8>) {
+        // The thread ends after this alone.
+        let _ = self.0.send(memory);
+    }
+}
+
+impl Watched {
+    fn run(self, left: &Receiver<DeviceBuffer<u8>>) {
+        loop {
+            match left.recv_timeout(PERIOD) {
+                Ok(memory) => return self.free(memory),
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => self.look(),
+            }
+        }
+    }
+
+    fn others(&self) -> impl Iterator<Item = (u32, Process)> {
+        (0..).zip(self.processes.iter().copied()).filter(|(rank, _)| *rank != self.rank)
+    }
+
+    fn look(&self) {
+        if self.is_software {
+            // A peer's kernel may wait for it, in a process that this driver does not see.
+            driver::soft::start_waiting_work();
+        }
+        let is_lost =
+            |(rank, process): &(u32, Process)| !self.words.has(*rank, Mark::Gone) && !process.is_alive();
+        if let Some((rank, process)) = self.others().find(is_lost) {
+            self.words.fail(&format!("rank {rank} (process {}) has ended", process.number));
+        }
+        if let Some(link) = &self.nccl {
+            if let Some(reason) = link.failure() {
+                self.words.fail(&reason);
+            }
+            if let Some(reason) = self.words.failure() {
+                link.tell(reason);
+            }
+        }
+        if self.words.failure().is_some() {
+            self.words.abort();
+        }
+    }
+
+    /// Frees the rank's memory. A peer that still has it mapped may use it until it has closed it or has
+    /// died.
+    fn free(&self, memory: DeviceBuffer<u8>) {
+        let has_it =
+            |(rank, process): (u32, Process)| !self.words.has(rank, Mark::Closed) && process.is_alive();
+        while self.others().any(has_it) {
+            sleep(PERIOD);
+        }
+        drop(memory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Process;
+
+    #[test]
+    fn processes_are_seen() {
+        let own = Process::own().expect("this one lives");
+        assert!(own.is_alive());
+        assert!(!Process { begun: own.begun + 1, ..own }.is_alive());
+        let mut child = std::process::Command::new("true").spawn().expect("a child");
+        let number = child.id();
+        // It ends, and is not waited for yet.
+        while Process::of(number).is_some() {
+            std::thread::yield_now();
+        }
+        child.wait().expect("it has ended");
+    }
+}
