@@ -28,6 +28,8 @@ struct MatrixProducts;
 struct GemmWalkthrough;
 #[doc = include_str!("../../docs/book/src/hopper.md")]
 struct Hopper;
+#[doc = include_str!("../../docs/book/src/cuda-triton.md")]
+struct CudaTriton;
 #[doc = include_str!("../../docs/book/src/rust-cuda.md")]
 struct RustCuda;
 #[doc = include_str!("../../docs/book/src/launching.md")]

@@ -43,6 +43,8 @@ pub struct Contents {
     pub no_machine_code: bool,
     /// Also what families are built for on request alone.
     pub every_arch: bool,
+    /// For an archive that is thrown away: less time for a larger file.
+    pub quick: bool,
 }
 
 pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
@@ -77,7 +79,7 @@ pub fn write(contents: &Contents) -> Result<PathBuf, Error> {
         .iter()
         .map(|module| fs::read_to_string(&module.ptx).map_err(Error::io("read", &module.ptx)))
         .collect::<Result<Vec<String>, Error>>()?;
-    let mut writer = Writer::default();
+    let mut writer = if contents.quick { Writer::quick() } else { Writer::default() };
     for (module, text) in modules.iter().zip(&texts) {
         writer.add_ptx(&module.manifest.library, &module.arch.to_string(), text);
     }

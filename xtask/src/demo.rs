@@ -63,10 +63,7 @@ fn build_kernel() -> Result<Option<u128>, Error> {
 
 /// Builds the example, and returns the path of its program.
 fn build_example() -> Result<PathBuf, Error> {
-    let mut args = vec!["build", "--release", "--bin", EXAMPLE];
-    if workspace::has_release_example(EXAMPLE) {
-        args.push("--quiet"); // only the first build takes long enough to watch
-    }
+    let args = ["build", "--release", "--bin", EXAMPLE];
     let built = bundle::built_programs(&args, &["ironwarp-examples"])?;
     let program = built.into_iter().find(|program| program.name == EXAMPLE);
     program.map(|program| program.path).ok_or_else(|| Error::Failed {

@@ -22,7 +22,7 @@ families have on request, and machine code. A program that depends on it needs s
 Usage: cargo xtask package [--no-machine-code]
 
 Options:
-  --no-machine-code   PTX of the usual architectures alone, which saves minutes
+  --no-machine-code   for trials: PTX of the usual architectures alone, quickly packed, which saves minutes
 
 Examples:
   cargo xtask package
@@ -39,6 +39,7 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
         }
     }
     contents.every_arch = !contents.no_machine_code;
+    contents.quick = contents.no_machine_code;
     let names = names()?;
     let kernels = archive::write(&contents)?;
     let folder = workspace::target_dir().join("package");

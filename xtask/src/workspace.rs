@@ -51,8 +51,3 @@ pub fn cargo() -> Command {
 pub fn target_dir() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |folder| root().join(folder))
 }
-
-/// Whether an example has been built for release before.
-pub fn has_release_example(name: &str) -> bool {
-    target_dir().join("release").join(name).is_file()
-}

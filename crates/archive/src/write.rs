@@ -11,6 +11,8 @@ use crate::{COMMON, FIRST_LINE, Kind, checksum};
 
 /// The strongest preset that matters: 9 differs in the size of the dictionary alone, which is set here.
 const PRESET: u32 = 6;
+/// The fastest, for files that are thrown away.
+const QUICK_PRESET: u32 = 0;
 
 /// Bytes of a block, unpacked, from which the next member begins a new one. Machine code is what programs
 /// load first, and a block of it unpacks in some 20 ms. PTX is what is left when there is none, and the
@@ -28,10 +30,16 @@ type Group = (String, String, bool);
 /// Collects members and packs them.
 #[derive(Debug, Default)]
 pub struct Writer {
+    is_quick: bool,
     groups: BTreeMap<Group, BTreeMap<(Kind, String), Vec<u8>>>,
 }
 
 impl Writer {
+    /// A writer that takes less time for a larger file.
+    pub fn quick() -> Self {
+        Self { is_quick: true, ..Self::default() }
+    }
+
     /// Adds the PTX of a family's module for an architecture, in parts.
     pub fn add_ptx(&mut self, family: &str, arch: &str, ptx: &str) {
         let parts = split(ptx);
@@ -70,9 +78,10 @@ impl Writer {
             blocks.push(block);
         }
         let (mut lines, mut packed) = (Vec::new(), Vec::new());
+        let preset = if self.is_quick { QUICK_PRESET } else { PRESET };
         for block in &blocks {
             let start = packed.len();
-            packed = pack(block, packed)?;
+            packed = pack(block, packed, preset)?;
             let bytes = &packed[start..];
             writeln!(lines, "{} {} {:016x}", bytes.len(), block.len(), checksum(bytes))?;
         }
@@ -86,8 +95,8 @@ impl Writer {
 }
 
 /// The block, compressed, behind what is in `onto`.
-fn pack(block: &[u8], onto: Vec<u8>) -> io::Result<Vec<u8>> {
-    let mut options = Lzma2Options::with_preset(PRESET);
+fn pack(block: &[u8], onto: Vec<u8>, preset: u32) -> io::Result<Vec<u8>> {
+    let mut options = Lzma2Options::with_preset(preset);
     options.lzma_options.dict_size = dictionary(block.len());
     let mut writer = Lzma2Writer::new(onto, options);
     writer.write_all(block)?;

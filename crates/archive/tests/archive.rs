@@ -4,7 +4,11 @@ use ironwarp_archive::{Archive, ArchiveError, COMMON, Kind, Writer};
 
 /// Two modules, and machine code that does not compress and needs several blocks.
 fn archive() -> (Vec<u8>, Vec<Vec<u8>>) {
-    let mut writer = Writer::default();
+    written(Writer::default())
+}
+
+/// The same by a writer.
+fn written(mut writer: Writer) -> (Vec<u8>, Vec<Vec<u8>>) {
     let ptx =
         |name: &str| format!(".version 8.0\n.target {name}\n.entry one()\n{{\n}}\n.entry two()\n{{\n}}\n");
     writer.add_ptx("f", "sm_80", &ptx("sm_80"));
@@ -123,6 +127,18 @@ fn every_damaged_byte_is_told() {
             "{errors:?}"
         );
     }
+}
+
+#[test]
+fn quickly_packed_members_are_the_same() {
+    let (small, _) = archive();
+    let (quick, _) = written(Writer::quick());
+    assert_ne!(small, quick, "another preset");
+    let members = |bytes: &[u8]| -> Vec<Vec<u8>> {
+        let archive = Archive::parse(bytes).unwrap();
+        archive.members().iter().map(|member| archive.read(member).unwrap()).collect()
+    };
+    assert_eq!(members(&small), members(&quick));
 }
 
 #[test]

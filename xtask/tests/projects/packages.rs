@@ -83,14 +83,9 @@ fn a_consumer_builds_and_runs_from_the_packages_alone() -> Result<(), Box<dyn Er
     fs::write(project.join("Cargo.toml"), manifest(&packages, &names))?;
     // The versions that are downloaded already.
     fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.lock"), project.join("Cargo.lock"))?;
-    // Kept between runs, and shared with the other project that tests build: dependencies take long to
-    // compile.
     let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("projects");
     let mut build = Command::new("cargo");
-    build
-        .args(["build", "--config", "profile.dev.debug=0", "--target-dir"])
-        .arg(&target)
-        .current_dir(project);
+    build.args(crate::BUILD).arg(&target).current_dir(project);
     run(build)?;
     let mut program = Command::new(target.join("debug/gemm"));
     program.current_dir(project);

@@ -24,6 +24,8 @@ const LINES: &[(&str, i32, &str)] = &[
     ("Build", 2, "no command"),
     ("\x1b[31mred", 2, "no command \"\\u{1b}[31mred\""),
     ("--verbose", 2, "no command"),
+    ("help|docter", 2, "did you mean `doctor`?"),
+    ("help|new", 0, "Usage: ironwarp new NAME"),
     // new: the name.
     ("new", 2, "`ironwarp new NAME`"),
     ("new|", 2, "no name for a kernel"),
