@@ -53,7 +53,7 @@ fn stages_of(problem: &Problem, count: u32, block_k: u32) -> u32 {
     problem.k.div_ceil(block_k).div_ceil(count)
 }
 
-/// The parts as a batch of products, of whole stages of `block_k`; none where one would be empty or the whole.
+/// The parts as a batch of products, of whole stages of `block_k`; none for one that is empty or whole.
 pub(super) fn cut(problem: &Problem, count: u32, block_k: u32) -> Option<Problem> {
     let Problem { m, n, k, batch, c, .. } = *problem;
     if count < 2 {
