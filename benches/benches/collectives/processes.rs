@@ -78,7 +78,8 @@ impl Others {
 
     /// Has all ranks prepare a case; the first rank's part.
     pub fn prepare(&mut self, op: Op, bytes: usize, in_graph: bool) -> Outcome<Communicator> {
-        let number = Op::MOVING.iter().position(|known| known.name() == op.name()).unwrap_or(0);
+        let number = Op::MOVING.iter().position(|known| known.name() == op.name());
+        let number = number.expect("an op of `Op::MOVING`");
         for (_, to, _) in &mut self.ranks {
             to.write_all(&[CASE])?;
             to.write_all(format!("{number} {bytes} {}\n", u8::from(in_graph)).as_bytes())?;

@@ -110,8 +110,8 @@ pub fn run(program: Program, mut args: lexopt::Parser) -> Result<(), Error> {
     println!("  {} inspect  # what the kernel became: registers, spills, instructions", program.name);
     if matches!(ironwarp, Ironwarp::Registry) {
         println!(
-            "{} the project depends on crates.io, where Ironwarp's packages are not yet; `--ironwarp PATH` takes them from a \
-             checkout",
+            "{} Ironwarp's packages are not on crates.io yet, so the project does not build as it is; `--ironwarp PATH` \
+             takes them from a checkout",
             style(Style::Warn, "note:")
         );
     }

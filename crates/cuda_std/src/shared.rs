@@ -182,8 +182,9 @@ pub fn address_of<T>(ptr: *const T) -> u32 {
     }
 }
 
-/// Says that reads of so many bytes at a shared address are meant, also where nothing has been written: what
-/// is made of them goes nowhere. No instruction; in the executor they are NaN until something is.
+/// Tells the checker that a kernel may read so many bytes at a shared address before it has written them,
+/// because it discards what it computes from them. No instruction on a GPU; in the executor they are NaN
+/// until they are written.
 #[inline(always)]
 #[track_caller]
 pub fn leave_unwritten(address: u32, bytes: u32) {

@@ -15,7 +15,7 @@ pub const BOX_BYTES: u32 = BOX_ELEMENTS * LINE_BYTES;
 /// How the operand lies in memory, and so in a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Major {
-    /// k is contiguous: a box is all rows of m (or n) by 128 bytes of k.
+    /// k is contiguous: a box is [`TmaTile::box_rows`] rows of m (or n) by 128 bytes of k.
     K,
     /// m (or n) is contiguous: boxes of 128 bytes of it by as many elements of k, one behind the other.
     Mn,

@@ -121,8 +121,9 @@ impl Communicator {
         }
     }
 
-    /// Has a function called with each call, in words, before it is queued: to note it in a flight record,
-    /// say. Calls of graphs are heard of when they are captured.
+    /// Has a function called with each collective, in words, before it is queued: to note it in a flight
+    /// record, say. Calls of graphs are heard of when they are captured. [`split`](Self::split) is not among
+    /// them, and a part of the group has no such function until it gets its own.
     ///
     /// ```no_run
     /// # fn f(client: &ironwarp_rendezvous::Client, rank: &mut ironwarp::parallel::Communicator) {

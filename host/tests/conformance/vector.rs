@@ -49,7 +49,7 @@ fn words_that_are_not_there_are_zeros() -> Result<()> {
     let gpu = Gpu::open()?;
     let threads = 3 * BLOCK as usize;
     let x = words(8, threads);
-    let (device_x, mut out) = (gpu.put(&x)?, gpu.put(&x.repeat(2))?);
+    let (device_x, mut out) = (gpu.put(&x)?, gpu.put(&vec![!0u32; 2 * threads])?);
     // SAFETY: a word a thread, and two for its results.
     unsafe {
         launch::<vector_load_if>(&gpu.stream, LaunchConfig::linear(threads, BLOCK), (&device_x, &mut out))?;

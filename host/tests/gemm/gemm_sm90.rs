@@ -281,7 +281,7 @@ fn check(stream: &Stream, entry: &Entry, launch: Launch, case: Case, seed: u64) 
         .with(OutputFlag::Halved, activation == Activation::SwiGlu);
     let [box_m, box_n] = if boxes { [rows_a, rows_b] } else { [0; 2] };
     let arguments = GemmArguments {
-        shape: GemmShape { m, n, k, batch, raster_group: 2, part_k: 0, box_m, box_n },
+        shape: GemmShape { box_m, box_n, ..GemmShape::new([m, n, k], batch, 2) },
         output: OutputParams { row: old.pitch as u64, matrix: (old.rows * old.pitch) as u64, format },
         epilogue: EpilogueParams {
             beta,

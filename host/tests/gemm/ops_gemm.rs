@@ -27,7 +27,7 @@ const SHAPES: [(usize, usize, usize); 16] = [
     (33, 36, 200),
 ];
 
-/// Many blocks of the large tile, inside and at both edges.
+/// Many blocks, inside and at both edges, by whichever kernel is chosen.
 const LARGE: [(usize, usize, usize); 3] = [(70, 4228, 40), (66, 4227, 17), (4300, 130, 0)];
 
 struct Case {

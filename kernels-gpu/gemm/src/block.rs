@@ -46,17 +46,17 @@ pub(crate) struct ColumnsOf<B>(B);
 impl<const COLUMN_GROUPS: usize, const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32>
     Tile for RowsOf<Block<COLUMN_GROUPS, ACROSS, SLICES, DEPTH, STAGES>>
 {
-    const LINES: u32 = WARP_ROWS;
+    const LINES: u32 = Block::<COLUMN_GROUPS, ACROSS, SLICES, DEPTH, STAGES>::ROWS;
     const DEPTH: u32 = DEPTH;
-    const THREADS: u32 = ACROSS * SLICES * LANES;
+    const THREADS: u32 = Block::<COLUMN_GROUPS, ACROSS, SLICES, DEPTH, STAGES>::THREADS;
 }
 
 impl<const COLUMN_GROUPS: usize, const ACROSS: u32, const SLICES: u32, const DEPTH: u32, const STAGES: u32>
     Tile for ColumnsOf<Block<COLUMN_GROUPS, ACROSS, SLICES, DEPTH, STAGES>>
 {
-    const LINES: u32 = ACROSS * COLUMN_GROUPS as u32 * COLUMN_GROUP;
+    const LINES: u32 = Block::<COLUMN_GROUPS, ACROSS, SLICES, DEPTH, STAGES>::COLUMNS;
     const DEPTH: u32 = DEPTH;
-    const THREADS: u32 = ACROSS * SLICES * LANES;
+    const THREADS: u32 = Block::<COLUMN_GROUPS, ACROSS, SLICES, DEPTH, STAGES>::THREADS;
 }
 
 /// A thread's part of `C`: groups of rows, rows, groups of columns, columns.
@@ -128,6 +128,7 @@ impl<const COLUMN_GROUPS: usize, const ACROSS: u32, const SLICES: u32, const DEP
         const {
             assert!(DEPTH.is_multiple_of(SLICES * STEPS));
             assert!(COLUMN_GROUPS <= 4 && SLICES <= 4, "the loops below count them out");
+            assert!(Self::UNITS.is_multiple_of(SLICES), "a thread finishes whole units");
             // The sums, in rows or in columns, and those of all warps along k.
             assert!(STAGES * Self::STAGE_BYTES >= Self::ROWS * (Self::COLUMNS + VECTOR) * ELEMENT);
             assert!(STAGES * Self::STAGE_BYTES >= Self::COLUMNS * (Self::ROWS + VECTOR) * ELEMENT);

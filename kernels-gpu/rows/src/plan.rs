@@ -27,7 +27,7 @@ pub const MAX_CLUSTER: u32 = 8;
 pub const EXCHANGES: u32 = 4;
 /// Bytes of a block's rows: two blocks fill a multiprocessor.
 const BLOCK_BYTES: u64 = 104 << 10;
-/// Bytes of a ring whose block has a multiprocessor for itself.
+/// Bytes of a ring whose block has all shared memory that a block can have.
 const LONG_BYTES: u64 = (227 << 10) - CONTROL_BYTES as u64;
 /// Most rows of a launch for Hopper: their numbers, and those of a few tiles behind them, take 32 bits.
 const MAX_ROWS: u64 = 1 << 31;

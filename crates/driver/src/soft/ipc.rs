@@ -24,7 +24,8 @@ impl Driver {
     fn export(&mut self, address: usize) -> Outcome<IpcHandle> {
         let allocation = self.memory.at(address).ok_or(code::INVALID_VALUE)?;
         let (start, owner) = (allocation.address, allocation.context);
-        // A kernel that runs would write to the memory while it moves to the file.
+        // Stores to the memory while it moves to the file are lost, so its device's work ends first. Work of
+        // other devices has to have ended, which a GPU does not ask for.
         self.drain_context(owner)?;
         let allocation = self.memory.starting_at_mut(start).ok_or(code::INVALID_VALUE)?;
         let (bytes, id) = (allocation.bytes as u64, allocation.id);
@@ -105,11 +106,11 @@ api! {
     fn cuIpcCloseMemHandle(driver, address: DevicePtr) {
         let context = driver.enter()?;
         let address = address as usize;
+        // Only when nothing here uses it any more.
+        driver.drain_context(context)?;
         if driver.change_times(address, |times| times - 1)? > 0 {
             return Ok(());
         }
-        // Only when nothing here uses it any more.
-        driver.drain_context(context)?;
         driver.release(address)
     }
 }

@@ -101,10 +101,12 @@ impl Quantized<'_> {
         self.launch(stream, &choice.problem, choice.config)
     }
 
-    /// As [`Attention::run_with`].
+    /// As [`Attention::run_with`]. Scales of blocks ask for a configuration in blocks of 128 keys; `explain`
+    /// lists those.
     ///
     /// # Errors
-    /// As [`Attention::run_with`], and [`Error::Length`](crate::Error::Length) for another number of scales.
+    /// As [`Attention::run_with`], also for scales of blocks and another configuration, and
+    /// [`Error::Length`](crate::Error::Length) for another number of scales.
     pub fn run_with(self, stream: &Stream, config: &Config) -> Result<()> {
         let problem = self.checked(stream)?;
         select::check(&problem, stream.device(), *config)?;

@@ -172,16 +172,7 @@ impl ByClasses {
             boxes(filters.span_bytes()?, [channels, windows.taps[1], depth], [DEPTH, 1, DEPTH])?,
         ];
         // Classes have a k of their own.
-        let shape = GemmShape {
-            m,
-            n: columns,
-            k: DEPTH,
-            batch,
-            raster_group: RASTER_GROUP,
-            part_k: 0,
-            box_m: 0,
-            box_n: 0,
-        };
+        let shape = GemmShape::new([m, columns, DEPTH], batch, RASTER_GROUP);
         let arguments = ClassArguments { shape, windows, width, height };
         // SAFETY: the maps are what the kernel asks for; the result, exclusively borrowed, has the columns of
         // all positions, and begins at a whole unit, as what was just made does; the configuration is the

@@ -28,7 +28,8 @@ const MAX_BLOCKS: u32 = 65535;
 /// Positions that are tried along an axis of a tile.
 const SIDES: [u32; 15] = [1, 2, 3, 4, 5, 7, 8, 10, 14, 19, 28, 32, 64, 128, 256];
 const _: () = assert!(SIDES[SIDES.len() - 1] <= MOST_SIDE);
-/// The cost of a tile beside its positions, in positions: barriers, and the wait for the first bytes.
+/// The cost of a tile beside its positions, in positions, guessed: barriers, and the wait for the first
+/// bytes.
 const OF_TILE: u64 = 48;
 
 /// The pass.
@@ -165,7 +166,7 @@ impl Plan {
     }
 }
 
-/// The slab with the fewest channels that there are not, the tile whose rounds of blocks meet the fewest
+/// The slab that is padded by the fewest channels, the tile whose rounds of blocks meet the fewest
 /// positions, and blocks along y, of so many that run at once with so many bytes of shared memory each.
 /// Nothing where no tile fits: taps far apart.
 fn cut(problem: &Convolution, of: Of, at_once: u32, shared: u64) -> Option<(Grouped, u32)> {
@@ -206,6 +207,12 @@ fn cut(problem: &Convolution, of: Of, at_once: u32, shared: u64) -> Option<(Grou
             if best.is_none_or(|(least, _)| time < least) {
                 best = Some((time, grouped));
             }
+            if most_columns >= columns {
+                break; // Longer ones are the same.
+            }
+        }
+        if most_rows >= rows {
+            break;
         }
     }
     best.map(|(_, grouped)| (grouped, grouped.tiles().min(blocks) as u32))
@@ -249,4 +256,40 @@ where
     // that the problem says, and lie at whole units; the sums are as long as the parts, of which each block
     // along y has one; grid, block and shared memory are the kernel's.
     unsafe { launch::<K>(stream, config, (grouped, gradient, x, sums.view().within())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use conv::problem::Axis;
+
+    /// Of an H100: blocks that run at once, and the shared memory of each.
+    const AT_ONCE: u32 = 132 * RESIDENT;
+    const SHARED: u64 = 112 << 10;
+
+    /// 32 groups of 4 channels and a window of 3 x 3 on images of so many positions a side.
+    fn of(input: u32, stride: u32, dilation: u32) -> Convolution {
+        let output = (input - 1) / stride + 1;
+        let axis = Axis { input, output, filter: 3, stride, padding: dilation, dilation };
+        Convolution { images: 64, groups: 32, channels: 4, filters: 4, height: axis, width: axis }
+    }
+
+    #[test]
+    fn usual_groups_are_cut_into_tiles_that_fit() {
+        for problem in [of(56, 1, 1), of(56, 2, 1), of(28, 1, 2)] {
+            for pass in [Of::Results, Of::InputsGradient, Of::FiltersGradient] {
+                let (grouped, blocks) = cut(&problem, pass, AT_ONCE, SHARED).expect("a tile");
+                let bytes = match pass {
+                    Of::FiltersGradient => grouped.weight_shared_bytes(),
+                    Of::Results | Of::InputsGradient => grouped.shared_bytes(),
+                };
+                assert!(bytes <= SHARED && blocks > 0, "{problem:?}: {pass:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_fits_into_too_little_shared_memory() {
+        assert!(cut(&of(56, 1, 1), Of::Results, AT_ONCE, 64).is_none());
+    }
 }

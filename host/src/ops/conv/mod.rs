@@ -160,13 +160,13 @@ impl Conv2d {
         check::dtype(operation, "filters", filters, x)?;
         check::fused(operation, &fused, x, filters)?;
         let problem = self.problem(operation, check::sides(operation, "x", x)?, filters)?;
+        let grouped = |of| grouped::Plan::new(stream, x.dtype(), self.algorithm, &problem, of);
         by_type!(x.dtype(), (operation, "x"), T => {
             if self.multiplies(&problem, problem.shape.channels) {
                 pointwise::forward::<T>(stream, &problem, x, filters, fused)
             } else if depthwise::computes(self.algorithm, &problem) {
                 depthwise::forward::<T>(stream, &problem, x, filters, fused)
-            } else if let Some(plan) = grouped::Plan::new(stream, x.dtype(), self.algorithm, &problem, grouped::Of::Results)
-            {
+            } else if let Some(plan) = grouped(grouped::Of::Results) {
                 plan.forward(stream, &problem, [x, filters], fused)
             } else {
                 gather::forward::<T>(stream, self.algorithm, &problem, x, filters, fused)
@@ -198,13 +198,13 @@ impl Conv2d {
         let channels = channels.saturating_mul(self.groups);
         let problem = self.problem(operation, [images, sides[0], sides[1], channels], filters)?;
         problem.check_result(operation, gradient)?;
+        let grouped = |of| grouped::Plan::new(stream, filters.dtype(), self.algorithm, &problem, of);
         by_type!(gradient.dtype(), (operation, "the gradient"), T => {
             if self.multiplies(&problem, problem.shape.filters) {
                 pointwise::input_gradient::<T>(stream, &problem, gradient, filters)
             } else if depthwise::computes(self.algorithm, &problem) {
                 depthwise::input_gradient::<T>(stream, &problem, gradient, filters)
-            } else if let Some(plan) = grouped::Plan::new(stream, filters.dtype(), self.algorithm, &problem, grouped::Of::InputsGradient)
-            {
+            } else if let Some(plan) = grouped(grouped::Of::InputsGradient) {
                 plan.input_gradient(stream, &problem, [gradient, filters])
             } else {
                 gather::input_gradient::<T>(stream, self.algorithm, &problem, gradient, filters)
@@ -233,13 +233,13 @@ impl Conv2d {
         let shape = crate::Shape::of(operation, &[filters, sides[0], sides[1], of_group])?;
         let problem = self.problem_of(operation, [images, height, width, channels], &shape)?;
         problem.check_result(operation, gradient)?;
+        let grouped = |of| grouped::Plan::new(stream, x.dtype(), self.algorithm, &problem, of);
         by_type!(x.dtype(), (operation, "x"), T => {
             if self.multiplies(&problem, problem.shape.outputs()) {
                 pointwise::filter_gradient::<T>(stream, &problem, x, gradient)
             } else if depthwise::computes(self.algorithm, &problem) {
                 depthwise::filter_gradient::<T>(stream, &problem, x, gradient)
-            } else if let Some(plan) = grouped::Plan::new(stream, x.dtype(), self.algorithm, &problem, grouped::Of::FiltersGradient)
-            {
+            } else if let Some(plan) = grouped(grouped::Of::FiltersGradient) {
                 plan.filter_gradient::<T>(stream, &problem, [x, gradient])
             } else {
                 weight::filter_gradient::<T>(stream, self.algorithm, &problem, x, gradient)

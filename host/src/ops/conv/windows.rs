@@ -261,8 +261,7 @@ impl Pass {
             out_map,
         ];
         let k = taps * windows.channels;
-        let shape =
-            GemmShape { m, n, k, batch: 1, raster_group: RASTER_GROUP, part_k: 0, box_m: 0, box_n: 0 };
+        let shape = GemmShape::new([m, n, k], 1, RASTER_GROUP);
         let launched = Launch {
             maps,
             shape,
@@ -423,16 +422,7 @@ impl Parts {
         let matrix = u64::from(filters) * u64::from(columns);
         let launched = Launch {
             maps: [map, walk.map(x.span_bytes()?, images, channels, DEPTH)?, out_map],
-            shape: GemmShape {
-                m: filters,
-                n: columns,
-                k: part,
-                batch: self.count(),
-                raster_group: RASTER_GROUP,
-                part_k: 0,
-                box_m: 0,
-                box_n: 0,
-            },
+            shape: GemmShape::new([filters, columns, part], self.count(), RASTER_GROUP),
             output: OutputParams { row: columns.into(), matrix, format },
             windows: walk.windows(channels),
             bias: None,

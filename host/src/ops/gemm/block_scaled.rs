@@ -178,16 +178,7 @@ impl BlockScaled<'_> {
         } else {
             map_a
         };
-        let shape = GemmShape {
-            m: side("m", m)?,
-            n: side("n", n)?,
-            k: side("k", k)?,
-            batch: 1,
-            raster_group: RASTER_GROUP,
-            part_k: 0,
-            box_m: 0,
-            box_n: 0,
-        };
+        let shape = GemmShape::new([side("m", m)?, side("n", n)?, side("k", k)?], 1, RASTER_GROUP);
         let format = OutputFormat::new(OutputType::Element16)
             .with(OutputFlag::Paired, paired(&operand, n))
             .with(OutputFlag::ByTma, aligned)

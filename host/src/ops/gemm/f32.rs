@@ -15,7 +15,7 @@ use super::backend::Backend;
 use super::config::{Candidate, Config, Kernel, Rejection};
 use super::matmul::Matmul;
 use super::matrix::{Matrix, MatrixMut};
-use super::problem::{EpilogueDesc, Order, Precision, Problem};
+use super::problem::{Order, Precision, Problem};
 use super::repack::MAX_BATCH_BLOCKS;
 use super::select::{CandidateSink, DeviceCapabilities};
 use super::sm90::{ARCH, beside};
@@ -112,13 +112,11 @@ fn lacks(problem: &Problem) -> Option<&'static str> {
 
 /// The candidate, and those with k in parts that are estimated to be faster.
 fn add(tile: Tile, swap: bool, problem: &Problem, device: &DeviceCapabilities, sink: &mut dyn CandidateSink) {
-    let EpilogueDesc { factor, source, .. } = problem.epilogue;
-    let is_plain = problem.epilogue == EpilogueDesc { factor, source, ..EpilogueDesc::default() };
     let kernel = if tile == Tile::Large { Kernel::F32Large } else { Kernel::F32Small };
     let config = Config { swap, ..Config::new(kernel, tile.shape(), tile.stages()) };
     let whole_us = estimate_us(tile, swap, problem, device);
     // The epilogue of a transpose would add the bias to rows.
-    if !swap || is_plain {
+    if !swap || problem.epilogue.is_alpha_beta() {
         let why = "f32 multiply-adds on operands as they lie";
         sink.add(Candidate { config, estimate_us: whole_us, why });
     }
@@ -188,7 +186,7 @@ fn launch_f32(stream: &Stream, problem: &Problem, config: &Config, product: Matm
     launch_blocks(stream, problem, problem.k, config, product)
 }
 
-/// A batch of products; or, where they have less than all of `k`, the parts of one.
+/// A batch of products; or, with `split_k`, the parts of one product, whose whole k is `k`.
 fn launch_blocks(
     stream: &Stream,
     problem: &Problem,
@@ -234,10 +232,11 @@ fn launch_blocks(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::gemm::problem::Operand;
+    use crate::ops::gemm::problem::{EpilogueDesc, Operand};
     use crate::ops::gemm::select::Best;
 
-    /// Batch, sides and order, the kernel of the fastest configuration on an H100, microseconds.
+    /// Batch, sides and order, the kernel of the fastest configuration on an H100, microseconds: of the
+    /// products that the figures are fitted to.
     type Measured = (u32, [u32; 3], &'static str, Kernel, f64);
     const MEASURED: [Measured; 6] = [
         (1, [40, 80, 3677], "nn", Kernel::F32Small, 7.8),

@@ -225,8 +225,7 @@ impl<'a> GroupedMatmul<'a> {
         let [map_c, map_source] = result_maps(entry, problem, c_view, &epilogue, map_a)?;
         let output = output(problem, c_view);
         let Problem { m, n, k, .. } = *problem;
-        let shape =
-            GemmShape { m, n, k, batch: 1, raster_group: RASTER_GROUP, part_k: 0, box_m: 0, box_n: 0 };
+        let shape = GemmShape::new([m, n, k], 1, RASTER_GROUP);
         let groups = b.shape.batch;
         let launched = Launch {
             maps: [map_a, map_b, map_c, map_source],

@@ -38,7 +38,7 @@
 //! | family | takes |
 //! |---|---|
 //! | [`gemm::sm90`] | 16-bit and 8-bit floats and tf32 on Hopper's tensor cores |
-//! | [`gemm::gemm_f32`](mod@gemm::gemm_f32) | f32 in whole precision, dense rows |
+//! | [`gemm::gemm_f32`](mod@gemm::gemm_f32) | f32 in whole precision, however it lies |
 //! | [`gemm::skinny`](mod@gemm::skinny) | up to 16 rows in f16, bf16 or (on Hopper) 8 bits, aligned |
 //! | [`gemm::skinny::direct`](mod@gemm::skinny::direct) | up to 64 rows in f16, bf16 or f32, however they lie |
 //! | [`gemm::mma`](mod@gemm::mma) | f16, bf16, f32 as tf32, on the tensor cores of every device |

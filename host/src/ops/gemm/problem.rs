@@ -89,6 +89,11 @@ impl EpilogueDesc {
         self.bias.is_some() || self.activation == Activation::SwiGlu
     }
 
+    /// Does it scale and add C, and no more?
+    pub fn is_alpha_beta(&self) -> bool {
+        *self == EpilogueDesc { factor: self.factor, source: self.source, ..EpilogueDesc::default() }
+    }
+
     /// Is C nothing but the product?
     pub fn is_plain(&self) -> bool {
         *self == EpilogueDesc::default()

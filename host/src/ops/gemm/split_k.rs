@@ -113,8 +113,7 @@ pub(super) fn launch(
     let has_lines = length.is_multiple_of(kernel::WIDE as usize)
         && u64::from(problem.c.alignment) == ROW_ALIGNMENT
         && problem.c.dtype.size() > 1;
-    let EpilogueDesc { factor, source, .. } = problem.epilogue;
-    let is_wide = problem.epilogue == EpilogueDesc { factor, source, ..EpilogueDesc::default() } && has_lines;
+    let is_wide = problem.epilogue.is_alpha_beta() && has_lines;
     let parts = SplitK { count, by_columns, is_wide };
     let gemm = strided_gemm(problem, &product);
     let width = n / product.epilogue.activation.columns() as usize;

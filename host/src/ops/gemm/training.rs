@@ -220,16 +220,7 @@ impl Product<'_> {
         };
         let of_result = |data| map(data, dtype, (n, m, n), (1, 0), [entry.store_columns, BOX]);
         let (map_c, map_kept) = (of_result(result.span_bytes()?)?, of_result(places.kept_bytes)?);
-        let shape = GemmShape {
-            m: side("m", m)?,
-            n: side("n", n)?,
-            k: side("k", k)?,
-            batch: 1,
-            raster_group: RASTER_GROUP,
-            part_k: 0,
-            box_m: 0,
-            box_n: 0,
-        };
+        let shape = GemmShape::new([side("m", m)?, side("n", n)?, side("k", k)?], 1, RASTER_GROUP);
         let format = OutputFormat::new(OutputType::Element16)
             .with(OutputFlag::Paired, true)
             .with(OutputFlag::ByTma, true)

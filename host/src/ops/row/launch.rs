@@ -104,7 +104,8 @@ impl Job<'_> {
         Plan::held(&self.shape(size))
     }
 
-    /// The plan of the engine with sums of columns, likewise, for a kernel.
+    /// The plan of the engine with sums of columns, likewise, for a kernel. How many clusters run at once is
+    /// the card's, so sums have the same order on one card, not on all of a kind.
     ///
     /// # Errors
     /// As for a launch.
@@ -116,7 +117,7 @@ impl Job<'_> {
         }
         let plan = Plan::sums(&self.shape(size), device.properties().sm_count.max(1));
         plan.map(|plan| {
-            // Multiprocessors come in pairs.
+            // Multiprocessors come in pairs, each room for a cluster of two, so all of them run.
             if plan.cluster <= 2 {
                 return Ok(plan);
             }

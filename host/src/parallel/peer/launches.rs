@@ -92,23 +92,28 @@ impl Shared {
             (_, Kind::AllReduce(reduction)) => {
                 let (count, size) = (call.count as u64, call.dtype.size() as u64);
                 let (start, length) = share(count, size, rank.into(), self.ranks().into());
-                self.reduce(team, stream, plan, order, reduction, (start, length, start), true)
+                let place = (start, length, start);
+                self.reduce(team, stream, plan, order, reduction, place, Stage::default())
             }
             (_, Kind::ReduceScatter(reduction)) => {
                 let count = call.count as u64;
                 let place = (u64::from(rank) * count, count, 0);
-                self.reduce(team, stream, plan, order, reduction, place, false)
+                self.reduce(team, stream, plan, order, reduction, place, Stage::default())
             }
             (_, kind) => {
-                let (team, moves) = self.moves(team, kind, call.bytes() as u64);
-                self.transfer(team, stream, plan, order, moves)
+                let moves = self.moves(team, kind, call.bytes() as u64);
+                self.transfer(team, stream, plan, order, moves, Stage::default())
             }
         }
     }
 
     /// The team of an order's launch.
     pub fn team_of(&self, rank: u32, order: &Order<'_>) -> Team {
-        Team { call: order.call.number(), sequence: order.sequence as u32, ..self.team(rank) }
+        let team = Team { call: order.call.number(), sequence: order.sequence as u32, ..self.team(rank) };
+        match order.call.kind {
+            Kind::Send { from, to } => Team { members: 1 << from | 1 << to, is_pairwise: 1, ..team },
+            _ => team,
+        }
     }
 
     /// The parts of a launch that all kernels have.
@@ -122,8 +127,9 @@ impl Shared {
         (config, signals, input, output)
     }
 
+    /// Queues the sum of a part, of buffers or of what the stage has of them.
     #[track_caller]
-    fn reduce(
+    pub(super) fn reduce(
         &self,
         team: Team,
         stream: &Stream,
@@ -131,7 +137,7 @@ impl Shared {
         order: &Order<'_>,
         reduction: Reduction,
         (start, length, target): (u64, u64, u64),
-        goes_to_all: bool,
+        stage: Stage,
     ) -> Result<()> {
         let part = Part {
             start,
@@ -139,49 +145,47 @@ impl Shared {
             target,
             format: format(order.call.dtype).unwrap_or(Format::U8),
             operator: operator(reduction),
-            goes_to_all: goes_to_all.into(),
+            goes_to_all: matches!(order.call.kind, Kind::AllReduce(_)).into(),
         };
         let (config, signals, input, output) = self.arguments(team.rank, plan, order);
         // SAFETY: the ledger and the call's number see to it that all ranks launch the same; parts of
-        // different ranks do not overlap; the buffers hold the elements of the call.
-        unsafe {
-            launch::<reduce_parts>(stream, config, (team, part, Stage::default(), signals, input, output))
-        }
+        // different ranks do not overlap; the buffers hold the elements of the call, and the stages behind
+        // all ranks' signals hold any chunk.
+        unsafe { launch::<reduce_parts>(stream, config, (team, part, stage, signals, input, output)) }
     }
 
+    /// Queues a rank's moves, and the copies of the stage.
     #[track_caller]
-    fn transfer(
+    pub(super) fn transfer(
         &self,
         team: Team,
         stream: &Stream,
         plan: Plan,
         order: &Order<'_>,
         moves: Moves,
+        stage: Stage,
     ) -> Result<()> {
         let (config, signals, input, output) = self.arguments(team.rank, plan, order);
         // SAFETY: as for `reduce`.
-        unsafe { launch::<transfer>(stream, config, (team, moves, Stage::default(), signals, input, output)) }
+        unsafe { launch::<transfer>(stream, config, (team, moves, stage, signals, input, output)) }
     }
 
     /// The moves of a rank for a call of so many bytes.
-    pub(super) fn moves(&self, team: Team, kind: Kind, bytes: u64) -> (Team, Moves) {
+    fn moves(&self, team: Team, kind: Kind, bytes: u64) -> Moves {
         let (rank, ranks) = (team.rank, team.ranks);
         let all = (1 << ranks) - 1;
         let one = Moves { count: 1, source: rank, bytes, ..Moves::default() };
         match kind {
-            Kind::AllGather if bytes * u64::from(ranks) >= MUCH as u64 => {
-                let moves = Moves {
-                    count: ranks,
-                    first: rank,
-                    source: 0,
-                    source_step: 1,
-                    targets: 1 << rank,
-                    to_step: bytes,
-                    ..one
-                };
-                (team, moves)
-            }
-            Kind::AllGather => (team, Moves { targets: all, to: u64::from(rank) * bytes, ..one }),
+            Kind::AllGather if bytes * u64::from(ranks) >= MUCH as u64 => Moves {
+                count: ranks,
+                first: rank,
+                source: 0,
+                source_step: 1,
+                targets: 1 << rank,
+                to_step: bytes,
+                ..one
+            },
+            Kind::AllGather => Moves { targets: all, to: u64::from(rank) * bytes, ..one },
             Kind::Broadcast { root } if rank != root => {
                 // Its number among the ranks that get something.
                 let number = u64::from(if rank < root { rank } else { rank - 1 });
@@ -189,11 +193,11 @@ impl Shared {
                 let from = (number * each).min(bytes);
                 let bytes = each.min(bytes - from);
                 let targets = all & !(1 << root);
-                (team, Moves { source: root, targets, bytes, from, to: from, ..one })
+                Moves { source: root, targets, bytes, from, to: from, ..one }
             }
             Kind::AllToAll => {
                 let each = bytes / u64::from(ranks);
-                let moves = Moves {
+                Moves {
                     count: ranks,
                     first: rank,
                     targets: 1,
@@ -202,14 +206,10 @@ impl Shared {
                     from_step: each,
                     to: u64::from(rank) * each,
                     ..one
-                };
-                (team, moves)
+                }
             }
-            Kind::Send { from, to } => {
-                let team = Team { members: 1 << from | 1 << to, is_pairwise: 1, ..team };
-                (team, if rank == from { Moves { targets: 1 << to, ..one } } else { Moves::default() })
-            }
-            _ => (team, Moves::default()),
+            Kind::Send { from, to } if rank == from => Moves { targets: 1 << to, ..one },
+            _ => Moves::default(),
         }
     }
 }

@@ -41,9 +41,14 @@ impl Member {
         }
         if let (Algorithm::Nccl, Some(large)) = (plan.algorithm, &mut self.large) {
             // Calls by either way stay in order.
-            let calls = self.shared.state(self.rank).view().within().begin(stream, true)?;
-            let queued = large.queue(stream, plan, call, input, output);
-            calls.commit(stream);
+            let queued = match self.shared.state(self.rank).view().within().begin(stream, true) {
+                Ok(calls) => {
+                    let queued = large.queue(stream, plan, call, input, output);
+                    calls.commit(stream);
+                    queued
+                }
+                Err(error) => Err(error),
+            };
             return queued.inspect_err(|error| self.fail(error));
         }
         let order = Order { call, sequence, input, output };

@@ -10,5 +10,5 @@ mod staged;
 pub(super) use launches::{Order, format};
 pub(super) use member::Member;
 pub use plan::{Algorithm, Explanation, Plan};
-pub(super) use shared::{Place, Shared, hindrance};
+pub(super) use shared::{LINE, Place, Shared, hindrance};
 pub(super) use staged::STAGE;

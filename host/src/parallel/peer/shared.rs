@@ -20,7 +20,7 @@ use crate::raw;
 /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
 const ALREADY_ENABLED: i32 = 704;
 /// Words between the ones that different ranks write: a cache line.
-const LINE: usize = 8;
+pub(in crate::parallel) const LINE: usize = 8;
 
 /// A group: as all of its ranks see it, or as one does that is a process.
 pub(in crate::parallel) struct Shared {

@@ -2,15 +2,14 @@
 //! signals, as much at a time as a stage holds. A buffer that the rank alone uses is used where it is.
 
 use collective::UNIT;
-use collective::reduce::{Part, reduce_parts, share};
+use collective::reduce::share;
 use collective::stage::{Copies, Stage};
 use collective::team::{Team, state_bytes};
-use collective::transfer::{Moves, transfer};
+use collective::transfer::Moves;
 
-use super::launches::{Order, format, operator};
+use super::launches::Order;
 use super::{Plan, Shared};
 use crate::error::Result;
-use crate::launch::launch;
 use crate::parallel::call::{Kind, Reduction};
 use crate::parallel::operand::Operand;
 use crate::stream::Stream;
@@ -97,7 +96,10 @@ impl Shared {
             Kind::AllReduce(by) | Kind::ReduceScatter(by) => {
                 self.reduce_staged(team, stream, plan, order, by, chunk)
             }
-            kind => self.transfer_staged(team, stream, plan, order, kind, chunk),
+            kind => {
+                let (moves, stage) = moves(team, kind, order, chunk);
+                self.transfer(team, stream, plan, order, moves, stage)
+            }
         })
     }
 
@@ -128,36 +130,7 @@ impl Shared {
             let start = rank * units(chunk.length) / size;
             ((start, chunk.length / size, 0), Stage { given: chunk.in_parts(), got })
         };
-        let part = Part {
-            start: place.0,
-            length: place.1,
-            target: place.2,
-            format: format(order.call.dtype).unwrap_or(collective::number::Format::U8),
-            operator: operator(reduction),
-            goes_to_all: goes_to_all.into(),
-        };
-        let (config, signals, input, output) = self.arguments(team.rank, plan, order);
-        // SAFETY: the calls of ranks are compared, and the call's number, so all launch the same; parts of
-        // different ranks do not overlap; the buffers hold the chunk, and the stages behind all ranks'
-        // signals hold any chunk.
-        unsafe { launch::<reduce_parts>(stream, config, (team, part, stage, signals, input, output)) }
-    }
-
-    #[track_caller]
-    fn transfer_staged(
-        &self,
-        team: Team,
-        stream: &Stream,
-        plan: Plan,
-        order: &Order<'_>,
-        kind: Kind,
-        chunk: Chunk,
-    ) -> Result<()> {
-        let (team, _) = self.moves(team, kind, chunk.length);
-        let (moves, stage) = moves(team, kind, order, chunk);
-        let (config, signals, input, output) = self.arguments(team.rank, plan, order);
-        // SAFETY: as for `reduce_staged`.
-        unsafe { launch::<transfer>(stream, config, (team, moves, stage, signals, input, output)) }
+        self.reduce(team, stream, plan, order, reduction, place, stage)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The calls of ranks in processes of their own, compared without a wait: each rank writes its calls down
-//! where the others look. So a wrong call is found by the rank that comes later, or by both.
+//! where the others look. So a wrong call is found by the rank that comes later, or by both. The latest
+//! [`DEPTH`] calls of a channel are kept: of a rank that is further ahead, kernels compare the numbers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};

@@ -82,10 +82,12 @@ fn offer(device: &Device, (rank, ranks): (u32, u32), options: GroupOptions) -> R
     device.call(|| unsafe { raw::device_get_uuid(&mut uuid, number) })?;
     let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let has_nccl = options.backend != Some(Backend::PeerMemory) && library().is_ok();
+    // Without an id the first rank has no NCCL; peer memory may do.
     let id = match (rank, has_nccl) {
-        (0, true) => UniqueId::new()?.as_bytes().to_vec(),
-        _ => Vec::new(),
+        (0, true) => UniqueId::new().map(|id| id.as_bytes().to_vec()),
+        _ => Ok(Vec::new()),
     };
+    let has_nccl = has_nccl && id.is_ok();
     let process = Process::own();
     let mut offer = Offer {
         machine: machine.trim().to_owned(),
@@ -93,7 +95,7 @@ fn offer(device: &Device, (rank, ranks): (u32, u32), options: GroupOptions) -> R
         device: format!("{uuid:02x?}"),
         backend: options.backend,
         has_nccl,
-        id,
+        id: id.unwrap_or_default(),
         handle: Vec::new(),
         file: -1,
         room: device.properties().sm_count.min(MAX_BLOCKS as u32),

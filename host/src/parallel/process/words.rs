@@ -2,7 +2,8 @@
 //! each other without a wait.
 //!
 //! It is a file without a name. The first rank makes it, the others open it through that process, and it goes
-//! with the last of them. All is read and written by atomic operations on 64-bit words:
+//! with the last of them. All is read and written by atomic operations, on 64-bit words but for the
+//! abort word, of which kernels and the host reach the first 32 bits:
 //!
 //! ```text
 //!   the abort word, a report for each rank     a cache line each; kernels write there
@@ -16,7 +17,7 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use collective::MAX_RANKS;
@@ -25,11 +26,10 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::device::Device;
 use crate::error::{ParallelError, Result};
+use crate::parallel::peer::LINE;
 use crate::raw;
 
-/// Words of a cache line.
-const LINE: usize = 8;
-/// The abort word, and behind it a report for each rank.
+/// The abort word, and behind it a report for each rank, as `peer::Shared` has them.
 const REPORTS: usize = 0;
 const MARKS: usize = REPORTS + LINE * (1 + MAX_RANKS);
 const FAILURE: usize = MARKS + LINE * MAX_RANKS;
@@ -131,7 +131,8 @@ impl Words {
 
     /// Lets all kernels of the group that wait stop.
     pub fn abort(&self) {
-        self.word(REPORTS).store(1, Ordering::Release);
+        // SAFETY: the first half of a mapped word, which everyone reaches as 32 bits.
+        unsafe { AtomicU32::from_ptr(self.base.cast()) }.store(1, Ordering::Release);
     }
 
     pub fn set(&self, rank: u32, mark: Mark) {

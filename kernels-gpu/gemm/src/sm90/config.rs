@@ -67,7 +67,8 @@ pub trait Config: Copy + 'static {
     /// Whether the producer gives more registers away, since consumers find the next tile while they store.
     /// Where 232 suffice, it keeps its own: some producers need more than 24.
     const SPARES: bool = Self::PING_PONG && Self::ACCUMULATORS > MOST_BESIDE_WIDE_CHUNKS;
-    /// Whether its producer leaves out what lies outside of the operands: without those it cannot.
+    /// Whether its producer leaves out what lies outside of the operands. One that gives its registers away
+    /// has too few for that.
     const SKIPS: bool = !Self::SPARES;
     /// Whether, without those, registers are too few for what the assembler would keep over an epilogue.
     const CROWDED: bool = Self::ACCUMULATORS > MOST_BESIDE_WIDE_CHUNKS && !Self::SPARES;

@@ -43,7 +43,7 @@ pub struct FromRegisters;
 impl<C: Config<Stored = <C as Config>::Tile>> Mainloop<C> for FromRegisters {
     #[inline(always)]
     unsafe fn accumulate(self, task: Task<C>, state: &mut PipelineState<Of<C>>) -> C::Stored {
-        const { assert!(size_of_k::<C>() == BOX, "elements of 32 bits") };
+        const { assert!(<C::Operands as Operands>::BLOCK_K == BOX, "elements of 32 bits") };
         let mut tile = C::Tile::zero();
         let place = Place::new(task.thread, task.first_row);
         let mut previous = state.stage;
@@ -103,10 +103,6 @@ impl<C: Config<Stored = <C as Config>::Tile>> Mainloop<C> for FromRegisters {
         }
         tile
     }
-}
-
-const fn size_of_k<C: Config>() -> u32 {
-    <C::Operands as Operands>::BLOCK_K
 }
 
 /// Where a thread's elements of an instruction are.

@@ -39,6 +39,12 @@ pub struct GemmShape {
 }
 
 impl GemmShape {
+    /// A batch of products, each with its k in one piece, and with boxes that are a block's whole part.
+    #[inline(always)]
+    pub const fn new([m, n, k]: [u32; 3], batch: u32, raster_group: u32) -> Self {
+        Self { m, n, k, batch, raster_group, part_k: 0, box_m: 0, box_n: 0 }
+    }
+
     /// Where the operands of a tile begin: their k, and their matrices in the maps of A and of B.
     #[inline(always)]
     pub fn origin(&self, tile: TileCoord) -> (u32, [u32; 2]) {

@@ -196,16 +196,7 @@ unsafe fn search<
     arguments: Arguments<'_>,
 ) {
     let Arguments { queries, corpus, rows, dim, query_count, .. } = arguments;
-    let shape = GemmShape {
-        m: query_count,
-        n: rows,
-        k: dim,
-        batch: 1,
-        raster_group: 1,
-        part_k: 0,
-        box_m: 0,
-        box_n: 0,
-    };
+    let shape = GemmShape::new([query_count, rows, dim], 1, 1);
     // Nothing is stored by a map.
     let maps = Maps { a: queries, b: corpus, c: queries, source: queries };
     let scheduler = Slice { rows, tile: thread::block_idx_y() };

@@ -419,7 +419,6 @@ fn candidate(
 fn flip_copy(to: Repack) -> Repack {
     match to {
         Repack::No => Repack::No,
-        // No kernel here asks for dense rows.
         Repack::Rows => Repack::Columns,
         Repack::Columns => Repack::Rows,
     }

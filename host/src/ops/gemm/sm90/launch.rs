@@ -74,16 +74,8 @@ pub(super) fn launch_parts(
     let [map_c, map_source] = result_maps(entry, problem, c_view, &epilogue, map_a)?;
     let (output, data) = (output(problem, c_view), c.data.view().within());
     let transposed = problem.c.order == Order::Columns;
-    let shape = GemmShape {
-        m: view.m,
-        n: view.n,
-        k: problem.k,
-        batch: problem.batch,
-        raster_group: raster_group(entry),
-        part_k,
-        box_m: rows_a,
-        box_n: rows_b,
-    };
+    let whole = GemmShape::new([view.m, view.n, problem.k], problem.batch, raster_group(entry));
+    let shape = GemmShape { part_k, box_m: rows_a, box_n: rows_b, ..whole };
     let maps = [map_a, map_b, map_c, map_source];
     let launched = Launch { maps, shape, output, data, epilogue, transposed, groups: None, scales: None };
     let device = DeviceCapabilities::of(stream.device());

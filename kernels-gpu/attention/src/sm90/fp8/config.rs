@@ -7,6 +7,7 @@ use primitives::cluster::{ClusterCoord, ClusterShape};
 use primitives::pipeline::{Depth, Pipeline, PipelineState};
 use primitives::shared_plan::{Mbarrier, SharedPlan};
 use primitives::tma::LINE_BYTES;
+use primitives::warp::LANES;
 use primitives::{shared_bytes, shared_plan};
 
 use super::super::config::{ALIGN, CONSUMER_ROWS, SHARED_BYTES, TicketBytes, Tickets, WARPGROUP};
@@ -23,8 +24,8 @@ pub const THREADS: u32 = (1 + CONSUMERS) * WARPGROUP;
 pub const LINE_KEYS: u32 = LINE_BYTES;
 /// Rows with one scale, where scales are of blocks.
 pub const SCALE_BLOCK: u32 = 128;
-/// Warps that turn values.
-pub const TURNERS: u32 = 3;
+/// Warps that turn values: the producer's warpgroup but for its first warp.
+pub const TURNERS: u32 = WARPGROUP / LANES - 1;
 /// Columns of a box: 128 bytes, the span of the swizzle.
 pub const BOX_COLUMNS: u32 = LINE_BYTES;
 /// Bytes of a box of queries.

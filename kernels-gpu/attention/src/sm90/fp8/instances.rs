@@ -100,11 +100,16 @@ kernels! { $
     #[kernel] fn attention_e4m3_128_wide as E4m3Head128Wide: head 128, 256 keys, 2 stages;
 }
 
-/// The kernels whose blocks of keys have one scale, where scales are of blocks.
+/// The kernels whose blocks of keys have one scale, where scales are of blocks. They come first in the table.
 pub const OF_SCALE_BLOCKS: &[Entry] = {
     let mut count = 0;
     while count < TABLE.len() && TABLE[count].block[1] == SCALE_BLOCK {
         count += 1;
+    }
+    let mut other = count;
+    while other < TABLE.len() {
+        assert!(TABLE[other].block[1] != SCALE_BLOCK, "kernels for scales of blocks come first");
+        other += 1;
     }
     TABLE.split_at(count).0
 };

@@ -12,6 +12,7 @@ use cuda_std::{fence, matrix, mbarrier};
 use layout::UNIT_BYTES;
 use primitives::tma::LINE_BYTES;
 use primitives::unroll;
+use primitives::warp::LANES;
 
 use super::config::{Config, LINE_KEYS, Plan, State, TURNERS};
 use crate::score::Identity;
@@ -36,11 +37,11 @@ pub(super) unsafe fn turn<C: Config>(shared: Plan<C>, thread: u32) {
     let mut tiles = Followed::first(shared.board());
     // Of values and of turned values: stages of both go round together.
     let mut state = State::<C>::START;
-    let (lane, row) = (thread % 32, thread % 8);
+    let (lane, row) = (thread % LANES, thread % 8);
     let source = lane * LINE_BYTES + row * UNIT_BYTES;
     let target = (lane / 8 % 2 * 8 + row) * LINE_BYTES + ((lane / 16) ^ row) * UNIT_BYTES;
     let turner = Turner {
-        warp: misc::opaque(thread / 32),
+        warp: misc::opaque(thread / LANES),
         lane,
         source: misc::opaque(source),
         target: misc::opaque(target),
