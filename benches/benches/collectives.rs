@@ -21,7 +21,8 @@ use serde_json::json;
 use testkit::{Family, input};
 
 /// Bytes of the larger side of a rank.
-const SIZES: [usize; 9] = [1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 30];
+const SIZES: [usize; 10] =
+    [1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 19, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 30];
 /// Calls in a graph.
 const CALLS: u64 = 20;
 /// Elements of a row of fused ones.
@@ -91,7 +92,7 @@ fn main() -> ExitCode {
         for op in Op::FUSED {
             let sizes: &[usize] = match op {
                 Op::AllReduceScaled if session.small() => &SIZES[..1],
-                Op::AllReduceScaled => &SIZES[6..8],
+                Op::AllReduceScaled => &SIZES[7..9],
                 _ => &SIZES[1..4],
             };
             for &bytes in sizes {

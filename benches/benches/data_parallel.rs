@@ -1,5 +1,9 @@
 //! A training step of feed-forward blocks in bf16 on one device and on all, each with a batch of its own:
-//! what the reduction of gradients costs. Shows when each bucket was reduced, by events.
+//! what the reduction of gradients costs. Shows when each bucket was reduced, by events. Then inference over
+//! batches.
+
+#[path = "data_parallel/inference.rs"]
+mod inference;
 
 use std::process::ExitCode;
 
@@ -57,7 +61,7 @@ fn main() -> ExitCode {
                 println!("step {shape}: {ms:.3} ms, {:.2} % of {ranks} times one device", 100.0 * one / ms);
             }
         }
-        Ok(())
+        inference::bench(session, &devices, size)
     })
 }
 

@@ -1,13 +1,13 @@
 //! Ranks that are processes: this program again for each rank but the first, whose turns they follow.
 
 use std::env;
-use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 
 use ironwarp::parallel::{Backend, Communicator, GroupOptions};
 use ironwarp::{Device, Result};
 use ironwarp_benches::Outcome;
+use serde_json::json;
 
 use super::{Op, Runner};
 
@@ -30,16 +30,13 @@ fn options() -> GroupOptions {
     GroupOptions { backend: Some(Backend::PeerMemory), ..GroupOptions::default() }
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+/// A part of an exchange as a line.
+fn line_of(bytes: &[u8]) -> String {
+    format!("{}\n", json!(bytes))
 }
 
-fn bytes_of(text: &str) -> Vec<u8> {
-    let digits = |at| u8::from_str_radix(&text[at..at + 2], 16).expect("digits");
-    (0..text.trim_end().len()).step_by(2).map(digits).collect()
+fn bytes_of(line: &str) -> io::Result<Vec<u8>> {
+    serde_json::from_str(line).map_err(io::Error::other)
 }
 
 fn line(from: &mut impl BufRead) -> io::Result<String> {
@@ -63,14 +60,14 @@ impl Others {
         };
         let mut others = (1..ranks).map(start).collect::<io::Result<Vec<_>>>()?;
         let exchange = |_: &str, own: &[u8]| -> io::Result<Vec<Vec<u8>>> {
-            let mut all = vec![hexadecimal(own) + "\n"];
+            let mut all = vec![line_of(own)];
             for (_, _, from) in &mut others {
                 all.push(line(from)?);
             }
             for (_, to, _) in &mut others {
                 to.write_all(all.concat().as_bytes())?;
             }
-            Ok(all.iter().map(|text| bytes_of(text)).collect())
+            all.iter().map(|line| bytes_of(line)).collect()
         };
         let communicator = Communicator::join(&devices[0], 0, ranks as u32, exchange, options())?;
         Ok(Others { ranks: others, communicator })
@@ -139,8 +136,8 @@ fn followed(rank: u32) -> Outcome {
     let mut input = BufReader::new(io::stdin());
     let device = Device::open(rank)?;
     let exchange = |_: &str, own: &[u8]| -> io::Result<Vec<Vec<u8>>> {
-        println!("{}", hexadecimal(own));
-        (0..ranks).map(|_| line(&mut input).map(|text| bytes_of(&text))).collect()
+        print!("{}", line_of(own));
+        (0..ranks).map(|_| line(&mut input).and_then(|line| bytes_of(&line))).collect()
     };
     let mut communicator = Communicator::join(&device, rank, ranks, exchange, options())?;
     let stream = device.stream()?;

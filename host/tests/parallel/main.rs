@@ -5,6 +5,8 @@ mod checkpoints;
 mod failures;
 mod graphs;
 mod metrics;
+mod moments;
+mod moments_rank;
 mod nccl;
 mod nccl_failures;
 mod ops_collectives;

@@ -1,7 +1,6 @@
 //! The back end through NCCL. The software driver gets a library that works without a GPU (`fake_nccl`); on a
 //! machine with GPUs it is the machine's own, as `IRONWARP_NCCL` names it or the loader finds it.
 
-use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use half::{bf16, f16};
@@ -10,7 +9,7 @@ use ironwarp::parallel::{Algorithm, Backend, Communicator, Group, GroupOptions, 
 use ironwarp::tensor::Element;
 use ironwarp::{Arch, DType, Device, DeviceBuffer, E4M3, E5M2, Error, ParallelError, Result, Stream, Tensor};
 
-use crate::ranks::{is_rank, joined, start};
+use crate::ranks::{all_end_well, is_rank, joined, start};
 use crate::{devices, graphs, sequences};
 
 /// How long errors may take beyond the time limit.
@@ -231,9 +230,7 @@ fn processes_meet_through_nccl() -> Result<()> {
     with_nccl!(3);
     let Some(devices) = ready(3)? else { return Ok(()) };
     if !is_rank() {
-        let ranks = start("nccl::processes_meet_through_nccl", devices.len(), &[]);
-        let ends: Vec<ExitStatus> = ranks.into_iter().map(|mut rank| rank.wait().expect("a child")).collect();
-        assert!(ends.iter().all(ExitStatus::success), "{ends:?}");
+        all_end_well("nccl::processes_meet_through_nccl", devices.len(), &[]);
         return Ok(());
     }
     let (client, mut rank) = joined(options(20_000))?;

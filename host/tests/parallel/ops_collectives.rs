@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 
+use collective::low_latency::MAX_BYTES;
 use half::{bf16, f16};
 use ironwarp::parallel::{Algorithm, Communicator, Group, Plan, Reduction};
 use ironwarp::tensor::Element;
@@ -10,7 +11,7 @@ use reference::{collective as oracle, reduction};
 use testkit::tolerance::{COLLECTIVE, COLLECTIVE_F64, Row};
 use testkit::{Family, compare, input};
 
-use crate::groups;
+use crate::{devices, groups};
 
 type Outcome = Result<(), Box<dyn StdError>>;
 
@@ -305,6 +306,35 @@ fn slow_ranks_miss_no_broadcast() -> Outcome {
             assert_eq!(got, (1..8).map(|number| vec![number; 5]).collect::<Vec<_>>());
         }
     }
+    Ok(())
+}
+
+/// Broadcasts of more than a slot holds take two launches between two ranks; small sums come between.
+#[test]
+fn broadcasts_by_two_launches() -> Outcome {
+    testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
+    let Some(devices) = devices(2)? else { return Ok(()) };
+    const COUNTS: [usize; 3] = [MAX_BYTES + 1, 300_003, 2 * MAX_BYTES];
+    let number = |root: u32, at: usize| (at * 7 + at / 251 + root as usize * 31) as u8;
+    Group::open(&devices)?.run(|mut rank| {
+        let (me, stream) = (rank.rank(), rank.device().stream()?);
+        let mut one = DeviceBuffer::from_slice(&stream, &[1i32])?;
+        for (count, start) in COUNTS.into_iter().zip([0, 3, 16]) {
+            for root in 0..2 {
+                let own: Vec<u8> = (0..start + count).map(|at| number(me, at)).collect();
+                let mut x = DeviceBuffer::from_slice(&stream, &own)?;
+                rank.broadcast(&stream, root, x.view_mut().slice_mut(start..)?)?;
+                rank.all_reduce(&stream, Reduction::Sum, &mut one)?;
+                rank.synchronize(&stream)?;
+                for (at, got) in x.to_vec(&stream)?.into_iter().enumerate() {
+                    let from = if at < start { me } else { root };
+                    assert_eq!(got, number(from, at), "{count} bytes from {start} of rank {root}: byte {at}");
+                }
+            }
+        }
+        assert_eq!(one.to_vec(&stream)?, [1 << (2 * COUNTS.len())]);
+        Ok(())
+    })?;
     Ok(())
 }
 

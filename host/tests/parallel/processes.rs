@@ -1,13 +1,12 @@
 //! Groups over peer memory whose ranks are processes.
 
-use std::process::ExitStatus;
 use std::time::Duration;
 
 use ironwarp::parallel::{Algorithm, Backend, Communicator, GroupOptions, Reduction};
 use ironwarp::{DType, DeviceBuffer, Error, ParallelError, Result, Stream, Tensor, bf16};
 
 use crate::nccl::{library, ready, sum, with_nccl};
-use crate::ranks::{is_rank, joined, place, start};
+use crate::ranks::{all_end_well, is_rank, joined, place};
 use crate::{devices, graphs, sequences};
 
 /// More than a stage holds.
@@ -15,13 +14,6 @@ const LONG: usize = (9 << 20) + 24;
 
 pub fn options(milliseconds: u64) -> GroupOptions {
     GroupOptions { timeout: Duration::from_millis(milliseconds), backend: Some(Backend::PeerMemory) }
-}
-
-/// Starts so many ranks of a test, and waits until all have ended well.
-fn all_end_well(test: &str, ranks: usize, variables: &[(&str, &str)]) {
-    let ranks = start(test, ranks, variables);
-    let ends: Vec<ExitStatus> = ranks.into_iter().map(|mut rank| rank.wait().expect("a child")).collect();
-    assert!(ends.iter().all(ExitStatus::success), "{ends:?}");
 }
 
 /// Every call against the model, in groups and their parts.

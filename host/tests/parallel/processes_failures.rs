@@ -1,16 +1,17 @@
 //! Ranks that are processes and do not act together, or die: every other one gets an error that says so, in
 //! time, and ends well.
 
-use std::process::{Child, Command, ExitStatus};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use driver::fault::{Rule, Times};
 use ironwarp::parallel::{Backend, Communicator, GroupOptions, Reduction};
-use ironwarp::{DeviceBuffer, ParallelError, Result};
+use ironwarp::{DeviceBuffer, Error, ParallelError, Result};
 
 use crate::devices;
 use crate::nccl::{SLACK, library, parallel, ready, with_nccl};
 use crate::processes::options;
-use crate::ranks::{is_rank, joined, start};
+use crate::ranks::{all_end_well, ends, is_rank, joined, place, signal, start};
 
 /// Elements of a sum that passes through stages.
 const LARGE: usize = 70_000;
@@ -28,15 +29,6 @@ fn sum(rank: &mut Communicator, count: usize) -> Result<()> {
 fn compiled(rank: &mut Communicator) -> Result<()> {
     sum(rank, 10)?;
     sum(rank, LARGE)
-}
-
-fn ends(ranks: Vec<Child>) -> Vec<ExitStatus> {
-    ranks.into_iter().map(|mut rank| rank.wait().expect("a child")).collect()
-}
-
-fn signal(child: &Child, name: &str) {
-    let sent = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
-    assert!(sent.is_ok_and(|status| status.success()), "{name}");
 }
 
 /// A rank that dies: while others wait for it on the device, and before they call.
@@ -72,6 +64,45 @@ fn a_killed_process_is_named_at_once() -> Result<()> {
     assert!(begun.elapsed() < SLACK, "{:?}", begun.elapsed());
     // Leaving the job would wait for the last rank.
     std::mem::forget(client);
+    Ok(())
+}
+
+/// A rank that cannot join, before the first exchange and between the two: the others hear why, and wait for
+/// nobody.
+#[test]
+fn a_rank_that_cannot_join_tells_the_others() -> Result<()> {
+    testkit::own_process!("IRONWARP_SOFT_DEVICES" = "3");
+    let Some(devices) = devices(3)? else { return Ok(()) };
+    if !is_rank() {
+        for function in ["cuMemAlloc_v2", "cuMemHostGetDevicePointer_v2"] {
+            let test = "processes_failures::a_rank_that_cannot_join_tells_the_others";
+            all_end_well(test, devices.len(), &[("FUNCTION", function)]);
+        }
+        return Ok(());
+    }
+    let function = std::env::var("FUNCTION").expect("the test sets it");
+    let (world, client, device) = place()?;
+    let exchange = |name: &str, own: &[u8]| client.gather(name, own);
+    let (code, times) = (driver::code::OUT_OF_MEMORY, Times::Always);
+    let rule = Rule { function: &function, nth: 1, code, times };
+    let fault = (world.rank == 1).then(|| driver::fault::scoped(&[rule]).expect("a rule that fits"));
+    let begun = Instant::now();
+    match Communicator::join(&device, world.rank, world.size, exchange, options(30_000)) {
+        Err(Error::Parallel(error)) if world.rank != 1 => {
+            let text = error.to_string();
+            assert!(matches!(*error, ParallelError::Aborted { .. }), "{text}");
+            assert!(text.contains("rank 1 cannot join: ") && text.contains("memory"), "{text}");
+        }
+        Err(error) if world.rank == 1 => assert!(error.to_string().contains("memory"), "{error}"),
+        other => panic!("{:?}", other.map(|rank| rank.rank())),
+    }
+    assert!(begun.elapsed() < SLACK + SLACK, "{:?}", begun.elapsed());
+    drop(fault);
+    // They can join again.
+    let mut rank = Communicator::join(&device, world.rank, world.size, exchange, options(30_000))?;
+    sum(&mut rank, 10)?;
+    drop(rank);
+    client.barrier("done").expect("the others come");
     Ok(())
 }
 
@@ -167,8 +198,7 @@ fn wrong_calls_of_processes_are_named() -> Result<()> {
     testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
     let Some(devices) = devices(2)? else { return Ok(()) };
     if !is_rank() {
-        let ends = ends(start("processes_failures::wrong_calls_of_processes_are_named", devices.len(), &[]));
-        assert!(ends.iter().all(ExitStatus::success), "{ends:?}");
+        all_end_well("processes_failures::wrong_calls_of_processes_are_named", devices.len(), &[]);
         return Ok(());
     }
     let (client, mut rank) = joined(options(30_000))?;

@@ -1,6 +1,6 @@
 //! Ranks that are processes: this program, started again with one test alone.
 
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 
 use ironwarp::parallel::{Communicator, GroupOptions};
 use ironwarp::{Device, Result};
@@ -14,21 +14,48 @@ pub fn is_rank() -> bool {
     std::env::var_os(IS_RANK).is_some()
 }
 
-/// Starts the ranks of a job: this program, with this test alone, and variables.
-pub fn start(test: &str, ranks: usize, variables: &[(&str, &str)]) -> Vec<Child> {
+/// A port that nobody has.
+pub fn free_port() -> u16 {
     let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
-    let port = port.expect("a port is free").port().to_string();
-    let rank = |rank: usize| {
-        let mut command = Command::new(std::env::current_exe().expect("a program knows where it is"));
-        command.args([test, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"]);
-        command.env(IS_RANK, "1").env("TESTKIT_PROCESS", test);
-        command.envs([("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port)]);
-        command.envs([("RANK", rank.to_string()), ("LOCAL_RANK", rank.to_string())]);
-        command.env("WORLD_SIZE", ranks.to_string()).env("LOCAL_WORLD_SIZE", ranks.to_string());
-        command.envs(variables.iter().copied());
-        command.spawn().expect("this program can be started")
+    port.expect("a port is free").port()
+}
+
+/// A rank of a job: this program, with this test alone.
+pub fn rank_of(test: &str, rank: usize, ranks: usize, port: u16) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("a program knows where it is"));
+    command.args([test, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"]);
+    command.env(IS_RANK, "1").env("TESTKIT_PROCESS", test);
+    command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
+    command.envs([("RANK", rank.to_string()), ("LOCAL_RANK", rank.to_string())]);
+    command.env("WORLD_SIZE", ranks.to_string()).env("LOCAL_WORLD_SIZE", ranks.to_string());
+    command
+}
+
+/// Starts the ranks of a job, with variables.
+pub fn start(test: &str, ranks: usize, variables: &[(&str, &str)]) -> Vec<Child> {
+    let port = free_port();
+    let start = |rank: usize| {
+        let mut command = rank_of(test, rank, ranks, port);
+        command.envs(variables.iter().copied()).spawn().expect("this program can be started")
     };
-    (0..ranks).map(rank).collect()
+    (0..ranks).map(start).collect()
+}
+
+/// Waits for all ranks; how each has ended.
+pub fn ends(ranks: Vec<Child>) -> Vec<ExitStatus> {
+    ranks.into_iter().map(|mut rank| rank.wait().expect("a child")).collect()
+}
+
+/// Starts so many ranks of a test, and waits until all have ended well.
+pub fn all_end_well(test: &str, ranks: usize, variables: &[(&str, &str)]) {
+    let ends = ends(start(test, ranks, variables));
+    assert!(ends.iter().all(ExitStatus::success), "{ends:?}");
+}
+
+/// Sends a signal, such as `KILL`, to a child that has not been waited for.
+pub fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
+    assert!(sent.is_ok_and(|status| status.success()), "{name}");
 }
 
 /// The job, as the environment says, and the rank's device.

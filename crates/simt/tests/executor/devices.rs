@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ironwarp_simt::memory::{Scope, Tracked, atomic_load, atomic_store, fence, load, store};
-use ironwarp_simt::{Fault, FaultKind, LaunchConfig, Options, run};
+use ironwarp_simt::{Fault, FaultKind, LaunchConfig, Options, Site, run};
 
 use crate::common::SEEDS;
 
@@ -22,10 +22,12 @@ impl Words {
     fn at(self, index: usize) -> *mut u32 {
         self.0.wrapping_add(index)
     }
+    #[track_caller]
     fn get(self, index: usize) -> u32 {
         // SAFETY: checking is on.
         unsafe { load(self.at(index)) }
     }
+    #[track_caller]
     fn set(self, index: usize, value: u32) {
         // SAFETY: as above.
         unsafe { store(self.at(index), value) }
@@ -74,6 +76,11 @@ fn passes(first: impl Fn(Words) + Sync, second: impl Fn(Words) + Sync) {
     }
 }
 
+/// A line of this file.
+fn line_of(site: &Site) -> &'static str {
+    include_str!("devices.rs").lines().nth(site.line.saturating_sub(1) as usize).unwrap_or_default()
+}
+
 /// One of the two is at fault; the other may hang for want of it.
 fn races(first: impl Fn(Words) + Sync, second: impl Fn(Words) + Sync) -> Box<Fault> {
     let mut last = None;
@@ -82,7 +89,14 @@ fn races(first: impl Fn(Words) + Sync, second: impl Fn(Words) + Sync) -> Box<Fau
         let mut found = faults.iter().flatten();
         let race = found.find(|fault| fault.kind == FaultKind::LaunchRace);
         let Some(fault) = race else { panic!("seed {seed}: {faults:?}") };
-        assert!(fault.other.as_ref().is_some_and(|other| other.launch.is_some()), "{fault}");
+        let other = fault.other.as_ref().filter(|other| other.launch.is_some());
+        let other = other.unwrap_or_else(|| panic!("{fault}"));
+        // The lines are those of the write and of the read.
+        let lines = [&fault.site, &other.site].map(line_of);
+        assert!(
+            ["set(DATA", "get(DATA"].iter().all(|it| lines.iter().any(|line| line.contains(it))),
+            "{fault}"
+        );
         last = Some(fault.clone());
     }
     last.expect("at least one seed")

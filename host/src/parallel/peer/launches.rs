@@ -1,6 +1,6 @@
 //! The launches of each collective.
 
-use collective::low_latency::{Small, all_reduce_low_latency};
+use collective::low_latency::{MAX_BYTES, Small, all_reduce_low_latency};
 use collective::number::{Format, Operator};
 use collective::reduce::{Part, reduce_parts, share};
 use collective::small_gather::{Shares, gather_low_latency};
@@ -26,6 +26,24 @@ pub(in crate::parallel) struct Order<'a> {
     pub sequence: u64,
     pub input: Option<Operand<'a>>,
     pub output: Option<Operand<'a>>,
+}
+
+/// The piece of a broadcast of so many bytes that a rank other than the root takes from the root and passes on
+/// to all others.
+pub(super) fn passed_on(team: Team, root: u32, bytes: u64) -> Moves {
+    let Team { rank, ranks, .. } = team;
+    // Its number among the ranks that get something.
+    let number = u64::from(if rank < root { rank } else { rank - 1 });
+    let piece = piece_of(bytes, ranks);
+    let from = (number * piece).min(bytes);
+    let targets = ((1 << ranks) - 1) & !(1 << root);
+    let bytes = piece.min(bytes - from);
+    Moves { count: 1, source: root, targets, bytes, from, to: from, ..Moves::default() }
+}
+
+/// Bytes of every piece but the last of a broadcast of so many bytes: one for each rank but the root.
+pub(super) fn piece_of(bytes: u64, ranks: u32) -> u64 {
+    bytes.div_ceil(u64::from(ranks - 1)).next_multiple_of(UNIT)
 }
 
 /// How a kernel is launched, the rank's flags, the input and the output.
@@ -76,18 +94,7 @@ impl Shared {
                     launch::<all_reduce_low_latency>(stream, config, (team, small, signals, input, output))
                 }
             }
-            (Algorithm::LowLatency, kind) => {
-                let bytes = call.bytes() as u64;
-                let shares = match kind {
-                    Kind::Broadcast { root } => Shares { bytes, step: 0, sources: 1 << root },
-                    _ => Shares { bytes, step: bytes, sources: (1 << self.ranks()) - 1 },
-                };
-                let (config, signals, input, output) = self.arguments(rank, plan, order);
-                // SAFETY: as above.
-                unsafe {
-                    launch::<gather_low_latency>(stream, config, (team, shares, signals, input, output))
-                }
-            }
+            (Algorithm::LowLatency, _) => self.gather_small(team, stream, plan, order),
             (Algorithm::Staged, _) => self.launch_staged(team, stream, plan, order),
             (_, Kind::AllReduce(reduction)) => {
                 let (count, size) = (call.count as u64, call.dtype.size() as u64);
@@ -105,6 +112,25 @@ impl Shared {
                 self.transfer(team, stream, plan, order, moves, Stage::default())
             }
         }
+    }
+
+    /// Queues a small all-gather or broadcast, as much at a time as a slot holds.
+    #[track_caller]
+    fn gather_small(&self, team: Team, stream: &Stream, plan: Plan, order: &Order<'_>) -> Result<()> {
+        let bytes = order.call.bytes() as u64;
+        let (step, sources) = match order.call.kind {
+            Kind::Broadcast { root } => (0, 1 << root),
+            _ => (bytes, (1 << self.ranks()) - 1),
+        };
+        let (config, signals, input, output) = self.arguments(team.rank, plan, order);
+        (0..bytes).step_by(MAX_BYTES).try_for_each(|skip| {
+            let shares = Shares { bytes: (bytes - skip).min(MAX_BYTES as u64), step, sources };
+            let [input, output] =
+                [input, output].map(|buffer| buffer.map(|it| it.at::<u8>(it.address().raw() + skip)));
+            // SAFETY: the ledger and the call's number see to it that all ranks launch the same; the buffers
+            // hold the elements; a launch has no more than a slot has room for.
+            unsafe { launch::<gather_low_latency>(stream, config, (team, shares, signals, input, output)) }
+        })
     }
 
     /// The team of an order's launch.
@@ -186,15 +212,7 @@ impl Shared {
                 ..one
             },
             Kind::AllGather => Moves { targets: all, to: u64::from(rank) * bytes, ..one },
-            Kind::Broadcast { root } if rank != root => {
-                // Its number among the ranks that get something.
-                let number = u64::from(if rank < root { rank } else { rank - 1 });
-                let each = bytes.div_ceil(UNIT).div_ceil(u64::from(ranks - 1)) * UNIT;
-                let from = (number * each).min(bytes);
-                let bytes = each.min(bytes - from);
-                let targets = all & !(1 << root);
-                Moves { source: root, targets, bytes, from, to: from, ..one }
-            }
+            Kind::Broadcast { root } if rank != root => passed_on(team, root, bytes),
             Kind::AllToAll => {
                 let each = bytes / u64::from(ranks);
                 Moves {

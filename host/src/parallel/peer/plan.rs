@@ -75,10 +75,12 @@ pub(super) const MUCH: usize = 32 << 20;
 /// Blocks of small sums, a line for each thread.
 const SMALL: u32 = 32;
 
-/// Most bytes that travel with their flags, by the number of ranks: all peers get all of it.
-const fn low_latency_bytes(ranks: u32) -> usize {
+/// Most bytes that travel with their flags, by the number of ranks: all peers get all of it. Broadcasts of two
+/// ranks may take two launches, each of which waits less than one that meets.
+const fn low_latency_bytes(kind: Kind, ranks: u32) -> usize {
     match ranks {
-        0..=2 => 256 << 10,
+        0..=2 if matches!(kind, Kind::Broadcast { .. }) => 2 * MAX_BYTES,
+        0..=2 => MAX_BYTES,
         3..=4 => 128 << 10,
         _ => 48 << 10,
     }
@@ -116,8 +118,6 @@ const fn nccl_bytes(kind: Kind, ranks: u32) -> usize {
     }
 }
 
-const _: () = assert!(low_latency_bytes(2) <= MAX_BYTES);
-
 impl Plan {
     /// The plan for a call among so many ranks, on devices with room for so many blocks.
     pub(in crate::parallel) fn of(call: &Call, ranks: u32, room: u32, reach: Reach) -> Self {
@@ -126,7 +126,7 @@ impl Plan {
             return Plan { algorithm: Algorithm::Local, blocks: 0 };
         }
         let algorithm = match call.kind {
-            kind if has_flags(kind) && bytes <= low_latency_bytes(ranks) => Algorithm::LowLatency,
+            kind if has_flags(kind) && bytes <= low_latency_bytes(kind, ranks) => Algorithm::LowLatency,
             kind if reach != Reach::Buffers => {
                 let is_large = kind != Kind::Barrier && bytes >= nccl_bytes(kind, ranks);
                 let has_nccl = reach == Reach::Stages { has_nccl: true };
@@ -167,7 +167,7 @@ fn blocks_of(algorithm: Algorithm, call: &Call, ranks: u32, room: u32) -> u32 {
     // Accesses of threads, for the bytes that a rank moves by itself.
     let (accesses, most) = match algorithm {
         Algorithm::Local | Algorithm::Nccl => return 0,
-        Algorithm::LowLatency => (bytes.div_ceil(DATA), SMALL),
+        Algorithm::LowLatency => (bytes.min(MAX_BYTES).div_ceil(DATA), SMALL),
         // Copies on the device need more accesses under way than the link.
         Algorithm::Staged => (bytes.div_ceil(UNIT as usize), VERY_LARGE),
         _ => {
@@ -239,7 +239,8 @@ mod tests {
                     for plan in reaches.into_iter().flat_map(every) {
                         let none = matches!(plan.algorithm, Algorithm::Local | Algorithm::Nccl);
                         assert!(none == (plan.blocks == 0) && plan.blocks <= MAX_BLOCKS as u32);
-                        assert!(plan.algorithm != Algorithm::LowLatency || call.bytes() <= MAX_BYTES);
+                        let is_small = call.bytes() <= low_latency_bytes(kind, ranks).max(MAX_BYTES);
+                        assert!(plan.algorithm != Algorithm::LowLatency || is_small);
                     }
                 }
             }

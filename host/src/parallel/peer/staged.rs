@@ -7,7 +7,7 @@ use collective::stage::{Copies, Stage};
 use collective::team::{Team, state_bytes};
 use collective::transfer::Moves;
 
-use super::launches::Order;
+use super::launches::{Order, passed_on, piece_of};
 use super::{Plan, Shared};
 use crate::error::Result;
 use crate::parallel::call::{Kind, Reduction};
@@ -151,18 +151,13 @@ fn moves(team: Team, kind: Kind, order: &Order<'_>, chunk: Chunk) -> (Moves, Sta
             (moves, Stage { given, got: chunk.in_parts() })
         }
         Kind::Broadcast { root } => {
-            // Each of the other ranks passes a piece on.
-            let piece = units(length.div_ceil(u64::from(ranks - 1)));
-            let copies = chunk.in_pieces(piece);
+            let copies = chunk.in_pieces(piece_of(length, ranks));
             if rank == root {
                 return (Moves::default(), Stage { given: copies, ..nothing });
             }
-            let number = u64::from(if rank < root { rank } else { rank - 1 });
-            let from = (number * piece).min(length);
-            let bytes = piece.min(length - from);
-            let moves = Moves { source: root, targets: all & !(1 << root), bytes, from, to: from, ..one };
             let is_direct = ranks == 2 && is_aligned(order.output, chunk.each, 1);
-            (moves, Stage { got: if is_direct { chunk.direct() } else { copies }, ..nothing })
+            let got = if is_direct { chunk.direct() } else { copies };
+            (passed_on(team, root, length), Stage { got, ..nothing })
         }
         Kind::AllToAll => {
             let is_direct = is_aligned(order.input, chunk.each, u64::from(ranks));

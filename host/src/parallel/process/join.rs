@@ -8,7 +8,7 @@ use collective::MAX_BLOCKS;
 use driver::nccl::library;
 
 use super::book::Book;
-use super::offer::{Offer, hindrance};
+use super::offer::{Offer, Said, brief, hindrance};
 use super::seat::{Opened, Seat, handle_of, own_memory, words_of};
 use super::watch::{Process, Watch, Watched};
 use super::words::Words;
@@ -43,7 +43,8 @@ struct Own {
     file: Option<File>,
 }
 
-/// Joins a group of `ranks` ranks. Waits for all of them.
+/// Joins a group of `ranks` ranks. Waits for all of them. A rank that cannot join tells the others, which then
+/// do not wait for it.
 #[track_caller]
 pub fn join(
     device: &Device,
@@ -51,84 +52,132 @@ pub fn join(
     exchange: &mut Exchange<'_>,
     options: GroupOptions,
 ) -> Result<Member> {
-    let (offer, own) = offer(device, (rank, ranks), options)?;
-    let all = exchange("what ranks offer", &offer.to_bytes())?;
-    let offers: Option<Vec<Offer>> = all.iter().map(|bytes| Offer::from_bytes(bytes)).collect();
-    let offers = offers.filter(|offers| offers.len() == ranks as usize).ok_or_else(|| {
-        let words = format!("{} answers, of {ranks} ranks of this version", all.len());
-        ParallelError::Exchange { rank, what: "what ranks offer".to_owned(), words }
-    })?;
+    const OFFERS: &str = "what ranks offer";
+    const ANSWERS: &str = "whether ranks reach each other";
+    let mut offer = Offer::new(rank, options);
+    let own = offer.fill(device, (rank, ranks), options);
+    if let Err(error) = &own {
+        offer.failure = brief(&error.to_string()).to_owned();
+    }
+    let offers = parts(rank, ranks, OFFERS, exchange(OFFERS, &offer.to_bytes()), Offer::from_bytes)?;
+    let own = own?;
+    let cannot = offers.iter().position(|offer| !offer.failure.is_empty());
+    cannot.map_or(Ok(()), |other| Err(cannot_join(rank, other, &offers[other].failure)))?;
     let joining = Joining { device, rank, options, offers };
-    let reached = joining.reach(own.as_ref())?;
-    let said = reached.as_ref().err().cloned().unwrap_or_default();
-    let all = exchange("whether ranks reach each other", said.as_bytes())?;
+    let reached = joining.reach(own.as_ref());
+    let said = match &reached {
+        Ok(Ok(_)) => Said::Reached,
+        Ok(Err(reason)) => Said::Hindered(reason.clone()),
+        Err(error) => Said::Failed(error.to_string()),
+    };
+    let answers = parts(rank, ranks, ANSWERS, exchange(ANSWERS, &said.to_bytes()), Said::from_bytes)?;
+    let reached = reached?;
     joining.same_backend()?;
-    let hindrance = all.iter().enumerate().find(|(_, said)| !said.is_empty()).map(|(of, said)| {
-        let said = String::from_utf8_lossy(said);
-        if joining.common().is_some() { said.into_owned() } else { format!("rank {of}: {said}") }
-    });
+    let mut hindrance = None;
+    for (other, said) in answers.into_iter().enumerate() {
+        match said {
+            Said::Failed(reason) => return Err(cannot_join(rank, other, &reason)),
+            Said::Hindered(reason) if joining.common().is_some() => hindrance = Some(reason),
+            Said::Hindered(reason) if hindrance.is_none() => {
+                hindrance = Some(format!("rank {other}: {reason}"));
+            }
+            Said::Hindered(_) | Said::Reached => {}
+        }
+    }
     match (hindrance, reached, own) {
         (None, Ok((opened, words)), Some(own)) => joining.over_peer_memory(own, opened, words),
         (reason, ..) => joining.through_nccl(reason.unwrap_or_default()),
     }
 }
 
-/// The rank's offer, and the memory behind it. Nothing is kept when NCCL is asked for.
-#[track_caller]
-fn offer(device: &Device, (rank, ranks): (u32, u32), options: GroupOptions) -> Result<(Offer, Option<Own>)> {
-    let mut uuid = [0; 16];
-    let number = device.ordinal() as i32;
-    // SAFETY: a place to write to, and the number of an open device.
-    device.call(|| unsafe { raw::device_get_uuid(&mut uuid, number) })?;
-    let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let has_nccl = options.backend != Some(Backend::PeerMemory) && library().is_ok();
-    // Without an id the first rank has no NCCL; peer memory may do.
-    let id = match (rank, has_nccl) {
-        (0, true) => UniqueId::new().map(|id| id.as_bytes().to_vec()),
-        _ => Ok(Vec::new()),
-    };
-    let has_nccl = has_nccl && id.is_ok();
-    let process = Process::own();
-    let mut offer = Offer {
-        machine: machine.trim().to_owned(),
-        process: process.unwrap_or(Process { number: 0, begun: 0 }),
-        device: format!("{uuid:02x?}"),
-        backend: options.backend,
-        has_nccl,
-        id: id.unwrap_or_default(),
-        handle: Vec::new(),
-        file: -1,
-        room: device.properties().sm_count.min(MAX_BLOCKS as u32),
-        hindrance: String::new(),
-    };
-    if options.backend == Some(Backend::Nccl) {
-        offer.hindrance = "NCCL is asked for".to_owned();
-        return Ok((offer, None));
-    }
-    if process.is_none() || offer.machine.is_empty() {
-        offer.hindrance = "the system shows no processes (`/proc`)".to_owned();
-        return Ok((offer, None));
-    }
-    let memory = own_memory(device, ranks as usize)?;
-    match handle_of(device, &memory) {
-        Ok(handle) => offer.handle = handle,
-        Err(Error::Driver(error)) => {
-            offer.hindrance = format!("its memory cannot be opened by other processes: {error}");
+/// The parts of all ranks of an exchange.
+fn parts<T>(
+    rank: u32,
+    ranks: u32,
+    what: &str,
+    all: Result<Vec<Vec<u8>>>,
+    read: fn(&[u8]) -> Option<T>,
+) -> Result<Vec<T>> {
+    let all = all?;
+    let parts: Option<Vec<T>> = all.iter().map(|bytes| read(bytes)).collect();
+    parts.filter(|parts| parts.len() == ranks as usize).ok_or_else(|| {
+        let words = format!("{} answers, of {ranks} ranks of this version", all.len());
+        ParallelError::Exchange { rank, what: what.to_owned(), words }.into()
+    })
+}
+
+fn cannot_join(rank: u32, other: usize, reason: &str) -> Error {
+    ParallelError::Aborted { rank, first: format!("rank {other} cannot join: {reason}") }.into()
+}
+
+impl Offer {
+    /// The offer of a rank that has nothing yet.
+    fn new(rank: u32, options: GroupOptions) -> Self {
+        let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let has_nccl = options.backend != Some(Backend::PeerMemory) && library().is_ok();
+        // Without an id the first rank has no NCCL; peer memory may do.
+        let id = match (rank, has_nccl) {
+            (0, true) => UniqueId::new().map(|id| id.as_bytes().to_vec()),
+            _ => Ok(Vec::new()),
+        };
+        Offer {
+            machine: machine.trim().to_owned(),
+            process: Process::own().unwrap_or(Process { number: 0, begun: 0 }),
+            device: String::new(),
+            backend: options.backend,
+            has_nccl: has_nccl && id.is_ok(),
+            id: id.unwrap_or_default(),
+            handle: Vec::new(),
+            file: -1,
+            room: 0,
+            hindrance: String::new(),
+            failure: String::new(),
         }
-        Err(error) => return Err(error),
     }
-    let file = match (rank, Words::create()) {
-        (0, Ok(file)) => {
-            offer.file = file.as_raw_fd();
-            Some(file)
+
+    /// Adds what the device has; the memory behind the offer. None is kept when NCCL is asked for.
+    #[track_caller]
+    fn fill(
+        &mut self,
+        device: &Device,
+        (rank, ranks): (u32, u32),
+        options: GroupOptions,
+    ) -> Result<Option<Own>> {
+        let mut uuid = [0; 16];
+        let number = device.ordinal() as i32;
+        // SAFETY: a place to write to, and the number of an open device.
+        device.call(|| unsafe { raw::device_get_uuid(&mut uuid, number) })?;
+        self.device = format!("{uuid:02x?}");
+        self.room = device.properties().sm_count.min(MAX_BLOCKS as u32);
+        if options.backend == Some(Backend::Nccl) {
+            self.hindrance = "NCCL is asked for".to_owned();
+            return Ok(None);
         }
-        (0, Err(error)) => {
-            offer.hindrance = format!("no memory that processes share: {error}");
-            None
+        if self.process.number == 0 || self.machine.is_empty() {
+            self.hindrance = "the system shows no processes (`/proc`)".to_owned();
+            return Ok(None);
         }
-        _ => None,
-    };
-    Ok((offer, Some(Own { memory, file })))
+        let memory = own_memory(device, ranks as usize)?;
+        match handle_of(device, &memory) {
+            Ok(handle) => self.handle = handle,
+            Err(Error::Driver(error)) => {
+                self.hindrance = format!("its memory cannot be opened by other processes: {error}");
+            }
+            Err(error) => return Err(error),
+        }
+        let file = match (rank, Words::create()) {
+            (0, Ok(file)) => {
+                self.file = file.as_raw_fd();
+                Some(file)
+            }
+            (0, Err(error)) => {
+                self.hindrance = format!("no memory that processes share: {error}");
+                None
+            }
+            _ => None,
+        };
+        Ok(Some(Own { memory, file }))
+    }
 }
 
 impl Joining<'_> {
@@ -195,7 +244,10 @@ impl Joining<'_> {
             nccl: large.as_ref().map(nccl::Member::link),
             is_software: self.device.is_software(),
         };
-        let watch = Watch::start(watched)?;
+        let watch = Watch::start(watched).inspect_err(|error| {
+            words.fail(&error.to_string());
+            words.abort();
+        })?;
         let calls = Arc::new(Book::new(words.clone(), self.rank, self.ranks()));
         let mut addresses = opened.addresses;
         addresses[self.rank as usize] = own.memory.as_ptr().raw();

@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 use super::watch::Process;
 use crate::parallel::group::Backend;
 
+/// Bytes of a reason that ranks exchange.
+const MOST: usize = 600;
+
 /// The words of a rank. They travel as JSON.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Offer {
@@ -28,6 +31,46 @@ pub struct Offer {
     pub room: u32,
     /// Why others cannot open its memory; empty if they can.
     pub hindrance: String,
+    /// Why the rank cannot join at all; empty if it can.
+    pub failure: String,
+}
+
+/// What a rank says when it has tried to open the memory of the others.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Said {
+    Reached,
+    /// It could not, for a reason that leaves other ways.
+    Hindered(String),
+    /// It cannot join at all.
+    Failed(String),
+}
+
+impl Said {
+    /// A letter, and the reason.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let (letter, reason) = match self {
+            Said::Reached => ('r', ""),
+            Said::Hindered(reason) => ('h', &**reason),
+            Said::Failed(reason) => ('f', &**reason),
+        };
+        format!("{letter}{}", brief(reason)).into_bytes()
+    }
+
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let (letter, reason) = text.split_at_checked(1)?;
+        match letter {
+            "r" => Some(Said::Reached),
+            "h" => Some(Said::Hindered(reason.to_owned())),
+            "f" => Some(Said::Failed(reason.to_owned())),
+            _ => None,
+        }
+    }
+}
+
+/// The beginning of a reason, as long as it fits in what ranks exchange.
+pub fn brief(reason: &str) -> &str {
+    &reason[..reason.floor_char_boundary(MOST)]
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
@@ -65,6 +108,7 @@ impl Offer {
             "file": self.file,
             "room": self.room,
             "hindrance": self.hindrance,
+            "failure": self.failure,
         });
         value.to_string().into_bytes()
     }
@@ -87,6 +131,7 @@ impl Offer {
             file: i32::try_from(value.get("file")?.as_i64()?).ok()?,
             room: u32::try_from(number("room")?).ok()?,
             hindrance: text("hindrance")?,
+            failure: text("failure")?,
         })
     }
 }
@@ -130,7 +175,22 @@ mod tests {
             file: -1,
             room: 64,
             hindrance: String::new(),
+            failure: "out of memory".to_owned(),
         }
+    }
+
+    #[test]
+    fn answers_arrive_as_they_were() {
+        for said in [Said::Reached, Said::Hindered("no".to_owned()), Said::Failed(String::new())] {
+            assert_eq!(Said::from_bytes(&said.to_bytes()), Some(said));
+        }
+        for wrong in [&b""[..], b"x", b"\xff"] {
+            assert_eq!(Said::from_bytes(wrong), None);
+        }
+        // A letter of two bytes is not cut.
+        let long = Said::Failed("\u{e9}".repeat(MOST)).to_bytes();
+        let Some(Said::Failed(reason)) = Said::from_bytes(&long) else { panic!("{long:?}") };
+        assert_eq!(reason.len(), MOST);
     }
 
     #[test]
