@@ -1,5 +1,5 @@
-//! Processes that train over peer memory, with a fault at a random moment: every other rank gets a typed error
-//! in time and ends, and the job that is started again has the bits of one without a fault.
+//! Processes that train over peer memory, with a fault at a random moment: every other rank gets a typed
+//! error in time and ends, and the job that is started again has the bits of one without a fault.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

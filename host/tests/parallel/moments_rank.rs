@@ -165,7 +165,7 @@ fn steps(client: &Client, plan: &Plan) -> Outcome<()> {
 fn exchange_numbers(rank: &mut Communicator, stream: &Stream, step: u64, state: &[f32]) -> Result<Vec<f32>> {
     let (me, ranks) = (u64::from(rank.rank()), rank.ranks() as usize);
     let number = |(at, state): (usize, &f32)| ((at as u64 * 7 + step * 31 + me * 13) % 101) as f32 - state;
-    let count = if step % 2 == 0 { SMALL } else { LARGE };
+    let count = if step.is_multiple_of(2) { SMALL } else { LARGE };
     let own: Vec<f32> = state[..count].iter().enumerate().map(number).collect();
     let mut own = DeviceBuffer::from_slice(stream, &own)?;
     match step % 4 {

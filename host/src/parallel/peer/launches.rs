@@ -28,8 +28,8 @@ pub(in crate::parallel) struct Order<'a> {
     pub output: Option<Operand<'a>>,
 }
 
-/// The piece of a broadcast of so many bytes that a rank other than the root takes from the root and passes on
-/// to all others.
+/// The piece of a broadcast of so many bytes that a rank other than the root takes from the root and passes
+/// on to all others.
 pub(super) fn passed_on(team: Team, root: u32, bytes: u64) -> Moves {
     let Team { rank, ranks, .. } = team;
     // Its number among the ranks that get something.

@@ -75,8 +75,8 @@ pub(super) const MUCH: usize = 32 << 20;
 /// Blocks of small sums, a line for each thread.
 const SMALL: u32 = 32;
 
-/// Most bytes that travel with their flags, by the number of ranks: all peers get all of it. Broadcasts of two
-/// ranks may take two launches, each of which waits less than one that meets.
+/// Most bytes that travel with their flags, by the number of ranks: all peers get all of it. Broadcasts
+/// between two ranks may take two launches, which by what one takes are shorter than one that meets.
 const fn low_latency_bytes(kind: Kind, ranks: u32) -> usize {
     match ranks {
         0..=2 if matches!(kind, Kind::Broadcast { .. }) => 2 * MAX_BYTES,
@@ -149,7 +149,7 @@ impl Plan {
             return vec![Plan { algorithm: Algorithm::Local, blocks: 0 }];
         }
         let mut all = Vec::new();
-        if has_flags(call.kind) && call.bytes() <= MAX_BYTES {
+        if has_flags(call.kind) && call.bytes() <= low_latency_bytes(call.kind, ranks).max(MAX_BYTES) {
             all.push(Algorithm::LowLatency);
         }
         all.push(if reach == Reach::Buffers { large(call.kind) } else { Algorithm::Staged });

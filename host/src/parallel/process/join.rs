@@ -43,8 +43,8 @@ struct Own {
     file: Option<File>,
 }
 
-/// Joins a group of `ranks` ranks. Waits for all of them. A rank that cannot join tells the others, which then
-/// do not wait for it.
+/// Joins a group of `ranks` ranks. Waits for all of them. A rank that cannot join tells the others, which
+/// then do not wait for it.
 #[track_caller]
 pub fn join(
     device: &Device,

@@ -35,7 +35,7 @@ pub struct Offer {
     pub failure: String,
 }
 
-/// What a rank says when it has tried to open the memory of the others.
+/// The words of a rank that has tried to open the memory of the others.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Said {
     Reached,
