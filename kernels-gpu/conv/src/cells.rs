@@ -1,10 +1,11 @@
 //! Inputs' gradients whose classes of positions lie side by side: sums that are not finite, from their own
 //! taps alone.
 //!
-//! With strides, few channels are computed as one product for a whole cell of the strides' size, whose filters
-//! have zeros where a class has no tap. A zero times NaN or infinity is NaN, so such a number of the gradient
-//! comes into positions that no window of its own has. [`conv_cells`](fn@conv_cells) reads what was computed
-//! once, and computes again what is not finite: a thread has 16 bytes, and most threads end there.
+//! With strides, few channels are computed as one product for a whole cell of the strides' size, whose
+//! filters have zeros where a class has no tap. A zero times NaN or infinity is NaN, so such a number of
+//! the gradient comes into positions that no window of its own has. [`conv_cells`](fn@conv_cells) reads
+//! what was computed once, and computes again what is not finite: a thread has 16 bytes, and most threads
+//! end there.
 
 use cuda_std::{kernel, thread, vector};
 use half::{bf16, f16};
@@ -20,8 +21,8 @@ pub const THREADS: u32 = 256;
 const HALVES: usize = 8;
 const WORDS: usize = 4;
 
-/// A gradient by cells: `[images, rows, columns, classes down, classes across, channels]`. Host: both sides of
-/// the input are multiples of the strides, and there are fewer than 2^31 elements.
+/// A gradient by cells: `[images, rows, columns, classes down, classes across, channels]`. Host: both sides
+/// of the input are multiples of the strides, and there are fewer than 2^31 elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Cells {

@@ -1,11 +1,11 @@
 //! Inputs' gradients with strides, of few channels: as one without strides whose channels are the classes of
 //! positions by the channels, which then take their places.
 //!
-//! With strides of 2, four classes of positions (even or odd, along both axes) meet taps of their own at the
-//! same positions of the result's gradient. A class of 3 channels fills 3 of a tile's 64 columns; all four
-//! side by side fill 12, and what they meet is read once. Filters get zeros where a class has no tap, so NaN and
-//! infinities of the gradient come into all positions of a cell of strides that a window touches: what is not
-//! finite is summed again, from its own taps ([`conv::cells`]).
+//! With strides of 2, four classes of positions (even or odd, along both axes) meet taps of their own at
+//! the same positions of the result's gradient. A class of 3 channels fills 3 of a tile's 64 columns; all
+//! four side by side fill 12, and what they meet is read once. Filters get zeros where a class has no tap,
+//! so NaN and infinities of the gradient come into all positions of a cell of strides that a window
+//! touches: what is not finite is summed again, from its own taps ([`conv::cells`]).
 
 use conv::cells::{Cells, THREADS, conv_cells};
 use conv::problem::{Axis, Convolution};
@@ -105,9 +105,9 @@ impl DepthToSpace {
         let (gradient, filters) = (gradient.read::<u8>(stream)?, filters.read::<u8>(stream)?);
         let result = side_by_side.view_mut()?;
         let result = result.write::<u8>(stream)?;
-        // SAFETY: the operands have the sides that the problem says, dense, the gradient with filters in whole
-        // units; the result has its elements by cells, was just made, at a whole unit, and is exclusively
-        // borrowed; grid and block are the kernel's.
+        // SAFETY: the operands have the sides that the problem says, dense, the gradient with filters in
+        // whole units; the result has its elements by cells, was just made, at a whole unit, and is
+        // exclusively borrowed; grid and block are the kernel's.
         unsafe { launch::<conv_cells>(stream, config, (cells, gradient, filters, result)) }
     }
 
