@@ -434,33 +434,38 @@ fn special_numbers_stay_in_their_windows() -> Outcome {
     let others = [BY_WINDOWS[2], DEPTHWISE[0], DEPTHWISE[2]];
     let grouped = [0, 1, 2, 3, 9].map(|i| GROUPED[i]);
     let cases = [CASES[0], CASES[1], CASES[10], CASES[16]].into_iter().chain(others).chain(grouped);
-    for case in cases {
-        let sides = case.sides();
-        let [mut x, filters, mut gradient] = operands::<bf16>(&case, Family::Uniform, 5);
-        let places = [0, x.len() / 2 + 1, x.len() - 1];
-        for (i, value) in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY].into_iter().enumerate() {
-            testkit::spot_special(&mut x, &[places[i]], value);
-            testkit::spot_special(&mut gradient, &[places[i] % sides[2].iter().product::<usize>()], value);
-        }
-        let tensor = |i: usize, data: &[bf16]| Tensor::from_slice(&stream, &sides[i], data);
-        let (on_x, on_filters, on_gradient) = (tensor(0, &x)?, tensor(1, &filters)?, tensor(2, &gradient)?);
-        let (op, of_input) = (op(&case), [case.height.input, case.width.input]);
-        let y = op.forward(&stream, &on_x, &on_filters, Fused::default())?;
-        let dx = op.input_gradient(&stream, &on_gradient, &on_filters, of_input)?;
-        let dw = op.filter_gradient(&stream, &on_x, &on_gradient, [sides[1][1], sides[1][2]])?;
-        let wanted = [
-            ("y", y, case.forward(&x, &filters, None, matmul::Activation::Identity).value),
-            ("dx", dx, case.input_gradient(&gradient, &filters).value),
-            ("dw", dw, case.filter_gradient(&x, &gradient).value),
-        ];
-        for (name, got, want) in wanted {
-            let got = got.to_vec::<bf16>(&stream)?;
-            assert!(name == "dw" || got.iter().any(|v| v.is_finite()), "{name}: {case:?}");
-            for (at, (got, want)) in got.iter().zip(&want).enumerate() {
-                let got = got.to_f64();
-                assert_eq!(got.is_nan(), want.is_nan(), "{name}[{at}] {case:?}: {got} {want}");
-                assert_eq!(got.is_finite(), want.is_finite(), "{name}[{at}] {case:?}: {got} {want}");
-            }
+    cases.chain(FEW_CHANNELS.iter().copied()).try_for_each(|case| check_special::<bf16>(&stream, case))?;
+    check_special::<f16>(&stream, FEW_CHANNELS[1])?;
+    check_special::<f32>(&stream, FEW_CHANNELS[0])
+}
+
+/// NaN and infinities in some places come into those results whose sums have them.
+fn check_special<T: Tested>(stream: &Stream, case: Conv) -> Outcome {
+    let sides = case.sides();
+    let [mut x, filters, mut gradient] = operands::<T>(&case, Family::Uniform, 5);
+    let places = [0, x.len() / 2 + 1, x.len() - 1];
+    for (i, value) in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY].into_iter().enumerate() {
+        testkit::spot_special(&mut x, &[places[i]], value);
+        testkit::spot_special(&mut gradient, &[places[i] % sides[2].iter().product::<usize>()], value);
+    }
+    let tensor = |i: usize, data: &[T]| Tensor::from_slice(stream, &sides[i], data);
+    let (on_x, on_filters, on_gradient) = (tensor(0, &x)?, tensor(1, &filters)?, tensor(2, &gradient)?);
+    let (op, of_input) = (op(&case), [case.height.input, case.width.input]);
+    let y = op.forward(stream, &on_x, &on_filters, Fused::default())?;
+    let dx = op.input_gradient(stream, &on_gradient, &on_filters, of_input)?;
+    let dw = op.filter_gradient(stream, &on_x, &on_gradient, [sides[1][1], sides[1][2]])?;
+    let wanted = [
+        ("y", y, case.forward(&x, &filters, None, matmul::Activation::Identity).value),
+        ("dx", dx, case.input_gradient(&gradient, &filters).value),
+        ("dw", dw, case.filter_gradient(&x, &gradient).value),
+    ];
+    for (name, got, want) in wanted {
+        let got = got.to_vec::<T>(stream)?;
+        assert!(name == "dw" || got.iter().any(|v| v.to_f64().is_finite()), "{name}: {case:?}");
+        for (at, (got, want)) in got.iter().zip(&want).enumerate() {
+            let got = got.to_f64();
+            assert_eq!(got.is_nan(), want.is_nan(), "{name}[{at}] {case:?}: {got} {want}");
+            assert_eq!(got.is_finite(), want.is_finite(), "{name}[{at}] {case:?}: {got} {want}");
         }
     }
     Ok(())

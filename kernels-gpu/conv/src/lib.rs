@@ -11,12 +11,14 @@
 //! | `sm90` | both on Hopper, and the filters' gradient: `conv_windows_*`, `conv_windows_backward_*`, `conv_weight_windows_*` |
 //! | [`depthwise`] | all three, of channels with a filter each: `conv_depthwise_*`, `conv_depthwise_weight_*` |
 //! | [`grouped`] | all three, of groups of 2 to 16 channels: `conv_grouped_*`, `conv_grouped_weight_*` |
+//! | [`cells`] | the input's gradient of few channels with strides, where it is not finite: `conv_cells` |
 //! | [`pool`] | pooling: `conv_pool_max`, `conv_pool_average`, and `_backward` of each |
 //! | [`problem`] | the shape of a convolution, for host and kernels |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 // Iterators by value over arrays end up in local memory. Indices that unroll to constants do not.
 #![allow(clippy::needless_range_loop)]
 
+pub mod cells;
 pub mod depthwise;
 mod element;
 pub mod gather;

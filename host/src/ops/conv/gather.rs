@@ -54,8 +54,10 @@ pub(super) fn input_gradient<T: Kernels>(
     filters: &Tensor,
 ) -> Result<Tensor> {
     if let Some(by_classes) = DepthToSpace::new(algorithm, problem) {
-        let filters = by_classes.filters(stream, filters, T::DTYPE)?;
-        let side_by_side = input_gradient::<T>(stream, algorithm, &by_classes.problem, gradient, &filters)?;
+        let padded = by_classes.filters(stream, filters, T::DTYPE)?;
+        let mut side_by_side =
+            input_gradient::<T>(stream, algorithm, &by_classes.problem, gradient, &padded)?;
+        by_classes.mend::<T>(stream, problem, [gradient, filters], &mut side_by_side)?;
         return by_classes.to_space(stream, &side_by_side);
     }
     let groups = problem.shape.groups as usize;

@@ -177,9 +177,7 @@ impl Conv2d {
     /// The gradient of [`forward`](Conv2d::forward)'s input, images of `sides` (height and width), from that
     /// of its result without an activation: `[images, height, width, channels]`.
     ///
-    /// Windows that a position is not in have no part in it. One case differs: with strides, and up to 16
-    /// channels times both strides, as of images, a cell of the strides' size is computed as one position.
-    /// A NaN or an infinity in the gradient reaches the whole cell then.
+    /// Windows that a position is not in have no part in it.
     ///
     /// # Errors
     /// As [`forward`](Conv2d::forward).

@@ -41,7 +41,23 @@ pub fn stops() -> Vec<Stop> {
         stops.push(in_groups::<bf16>(groups, [3, 3]));
         stops.push(in_groups::<f16>(groups, [3, 3]));
     }
+    stops.push(few_channels::<bf16>());
+    stops.push(few_channels::<f16>());
+    stops.push(few_channels::<f32>());
     stops
+}
+
+/// The input's gradient with strides, of a stem.
+fn few_channels<T: Element + testkit::Element + Pod>() -> Stop {
+    Stop::new(format!("3 channels by 2, {}", T::DTYPE), |stream| {
+        let upload = |seed: u64, sides: &[usize]| {
+            Tensor::from_slice(stream, sides, &input::<T>(Family::Normal, seed, sides.iter().product()))
+        };
+        let (gradient, filters) = (upload(1, &[2, 9, 7, 8])?, upload(2, &[8, 7, 5, 3])?);
+        let conv = Conv2d { padding: [3, 2], stride: [2; 2], ..Conv2d::default() };
+        let dx = conv.input_gradient(stream, &gradient, &filters, [18, 14])?;
+        Ok(bytemuck::cast_slice(&dx.to_vec::<T>(stream)?).to_vec())
+    })
 }
 
 fn pool<T: Element + testkit::Element + Pod>(channels: usize) -> Stop {
