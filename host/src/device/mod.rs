@@ -475,6 +475,9 @@ fn query(device: CUdevice, total_memory: u64) -> RawResult<(Arch, DeviceProperti
     Ok((arch, properties))
 }
 
+/// Shared memory that the driver keeps for itself beside each block's, in bytes.
+pub(crate) const RESERVED_SHARED: u32 = 1 << 10;
+
 /// `CU_LIMIT_STACK_SIZE`.
 const STACK_SIZE: c_int = 0;
 /// Local memory of a thread, at most, on every architecture since sm_30 (CUDA programming guide, technical

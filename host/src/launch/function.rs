@@ -1,10 +1,11 @@
 //! A kernel of a loaded module, its limits, and the launch itself.
 
+use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_uint};
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::sys::CUfunction;
 
@@ -47,6 +48,9 @@ pub struct FunctionAttributes {
     pub registers: u32,
 }
 
+/// The room that a cluster takes: its blocks, threads of a block, dynamic shared memory of a block.
+type Footprint = ([u32; 3], [u32; 3], u32);
+
 pub(crate) struct FunctionInner {
     handle: CUfunction,
     name: &'static str,
@@ -55,6 +59,8 @@ pub(crate) struct FunctionInner {
     dynamic_shared: AtomicU32,
     /// Whether launches can have clusters larger than those that every device runs.
     large_clusters: AtomicBool,
+    /// Clusters that fit on the device at once, of those that were asked for.
+    resident_clusters: Mutex<HashMap<Footprint, u32>>,
     /// Whether the device keeps this function as long as itself: then a graph need not keep its code.
     kept: bool,
     /// Keeps the code loaded.
@@ -93,6 +99,7 @@ impl FunctionInner {
             attributes,
             dynamic_shared: AtomicU32::new(without_asking),
             large_clusters: AtomicBool::new(false),
+            resident_clusters: Mutex::default(),
             kept: false,
             module: module.clone(),
         })
@@ -301,8 +308,14 @@ impl FunctionInner {
     }
 
     /// Clusters of this kernel that fit on the device at once. Multiprocessors come in groups, and a cluster
-    /// takes those of one: fewer fit than multiprocessors over the blocks of a cluster.
+    /// takes those of one: fewer fit than multiprocessors over the blocks of a cluster. The driver is asked
+    /// once.
     pub(super) fn resident_clusters(&self, stream: &Stream, config: &LaunchConfig) -> Result<u32> {
+        let footprint = (config.cluster, config.block, config.shared_bytes);
+        let known = || self.resident_clusters.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&clusters) = known().get(&footprint) {
+            return Ok(clusters);
+        }
         let device = stream.device();
         self.make_ready(device, config)?;
         let attributes = [LaunchAttribute::cluster(config.cluster)];
@@ -317,7 +330,9 @@ impl FunctionInner {
         let mut clusters: c_int = 0;
         // SAFETY: a place to write to, a loaded function, and a configuration that lives until the call ends.
         device.call(|| unsafe { raw::occupancy_clusters(&mut clusters, self.handle, &raw_config) })?;
-        Ok(u32::try_from(clusters).unwrap_or(0))
+        let clusters = u32::try_from(clusters).unwrap_or(0);
+        known().insert(footprint, clusters);
+        Ok(clusters)
     }
 
     /// Lets launches of this kernel take all the dynamic shared memory that a block can have, the first time

@@ -30,7 +30,7 @@ use cuda_std::kernel::{Kernel, Map, Ptr, PtrMut, Value};
 use half::{bf16, f16};
 use similarity::{MAX_K, key, merge, norms, sm90 as wide, stream as few, tile as many};
 
-use crate::device::{Device, DeviceProperties};
+use crate::device::{Device, DeviceProperties, RESERVED_SHARED};
 use crate::error::{Error, Result};
 use crate::launch::{LaunchConfig, launch};
 use crate::memory::{DeviceBuffer, DeviceView, same_length};
@@ -304,8 +304,6 @@ enum Strategy {
 
 /// Launches of the streaming kernel that cost as much as one of the tile kernel with its norms.
 const FEW_LAUNCHES: u32 = 2;
-/// Shared memory that the driver keeps for itself beside each block's.
-const RESERVED_SHARED: u32 = 1 << 10;
 /// Tiles whose time a block of the tile kernel loses to empty lists and thresholds that do not reject yet.
 const WARM_UP_TILES: u32 = 8;
 

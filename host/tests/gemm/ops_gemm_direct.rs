@@ -110,6 +110,12 @@ fn direct_parts_of_k() -> Outcome {
     let by_columns = Case { m: 5, n: 33, k: 1031, c: TRANSPOSED, ..in_parts };
     assert!(by_columns.check::<f16, f16, f32>()? > 0);
     assert_eq!(Case { batch: 2, ..by_columns }.check::<f16, f16, f32>()?, 0);
+    // The rest of the epilogue, which comes with the sum.
+    let case = Case { m: 7, n: 34, k: 1031, b: TRANSPOSED, alpha: 0.5, ..in_parts };
+    let added = Case { c: TRANSPOSED, beta: 0.5, residual: true, ..case };
+    assert!(added.check::<bf16, bf16, bf16>()? > 0);
+    let gated = Case { activation: Activation::SwiGlu, bias: true, ..case };
+    assert!(gated.check::<f16, f16, f16>()? > 0);
     Ok(())
 }
 

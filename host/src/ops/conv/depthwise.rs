@@ -6,7 +6,7 @@ use conv::gather::Gather;
 use conv::problem::Pass;
 
 use crate::error::Result;
-use crate::launch::{LaunchConfig, launch};
+use crate::launch::LaunchConfig;
 use crate::memory::DeviceBuffer;
 use crate::ops::elementwise::{contiguous, made};
 use crate::stream::Stream;
@@ -15,10 +15,8 @@ use crate::tensor::{Shape, Tensor, TensorMut};
 use super::check::Problem;
 use super::operand::{Kernels, aligned};
 use super::weight::{MAX_PARTS, add_parts, parts_of};
-use super::{Activation, Algorithm, Fused, sliding};
+use super::{Activation, Algorithm, Fused, MAX_BLOCKS, launched, sliding};
 
-/// Blocks along y of a grid, at most.
-const MAX_BLOCKS: u64 = 65535;
 /// Strips that a thread computes, one after the other: so many share what a block brings of the filters.
 const STRIPS: u64 = 4;
 /// Bytes side by side of a position that a block reads, from the least that fill sectors on.
@@ -33,7 +31,7 @@ pub(super) fn computes(algorithm: Algorithm, problem: &Problem) -> bool {
         && shape.channels == 1
         && shape.filters == 1
         && taps <= MOST_TAPS.into()
-        && shape.height.classes() * shape.width.classes() <= MAX_BLOCKS as u32
+        && shape.height.classes() * shape.width.classes() <= MAX_BLOCKS
         && has_elements
 }
 
@@ -105,16 +103,15 @@ fn run<T: Kernels>(
     }
     let depthwise = cut::<T>(gather);
     let [down, across] = gather.classes();
-    let rows = depthwise.strips().div_ceil(u64::from(depthwise.lines()) * STRIPS).clamp(1, MAX_BLOCKS);
+    let rows = depthwise.strips().div_ceil(u64::from(depthwise.lines()) * STRIPS).clamp(1, MAX_BLOCKS.into());
     let config = LaunchConfig::new([depthwise.slabs(), rows as u32, down * across], [THREADS, 1, 1])
         .with_shared(depthwise.shared_bytes());
-    let (read, filters) = (read.read::<T>(stream)?, filters.read::<T>(stream)?);
-    let bias = bias.map(|bias| bias.read::<T>(stream)).transpose()?;
-    let out = out.write::<T>(stream)?;
     // SAFETY: the operands have the sides that the problem says, and elements; what is read lies at whole
-    // units where channels are some, as does the result, which was just made and is exclusively borrowed; the
-    // bias has a number for each channel; grid, block and shared memory are the kernel's.
-    unsafe { launch::<T::Depthwise>(stream, config, (depthwise, read, filters, bias, out)) }
+    // units where channels are some, as does the result, which was just made; the bias has a number for each
+    // channel; grid, block and shared memory are the kernel's.
+    unsafe {
+        launched::gathers::<_, T, T::Depthwise>(stream, config, depthwise, [&read, &filters], bias, out)
+    }
 }
 
 #[track_caller]
@@ -148,12 +145,11 @@ pub(super) fn filter_gradient<T: Kernels>(
         let sums = unsafe { DeviceBuffer::<f32>::uninit(stream, count)? };
         let grid = [depthwise.slabs(), weights.parts(), weights.squares()];
         let config = LaunchConfig::new(grid, [THREADS, 1, 1]).with_shared(SHARED_BYTES);
-        let (x, gradient) = (x.read::<T>(stream)?, gradient.read::<T>(stream)?);
         // SAFETY: the operands have the sides that the problem says, and elements, and lie at whole units
         // where channels are some; the sums are as long as their parts; grid, block and shared memory are the
         // kernel's.
         unsafe {
-            launch::<T::DepthwiseWeight>(stream, config, (weights, gradient, x, sums.view().within()))?;
+            launched::sums::<_, T, T::DepthwiseWeight>(stream, config, weights, [&x, &gradient], &sums)?;
         }
         add_parts::<T>(stream, parts_of::<T>(problem, &problem.shape, weights.parts()), &sums, out)
     })

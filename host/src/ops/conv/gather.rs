@@ -5,7 +5,7 @@ use conv::problem::{Convolution, Pass};
 use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
 
 use crate::error::Result;
-use crate::launch::{LaunchConfig, launch};
+use crate::launch::LaunchConfig;
 use crate::ops::elementwise::{contiguous, made};
 use crate::stream::Stream;
 use crate::tensor::{Shape, Tensor, TensorError, TensorMut};
@@ -13,11 +13,8 @@ use crate::tensor::{Shape, Tensor, TensorError, TensorMut};
 use super::check::{Problem, fits};
 use super::depth_to_space::DepthToSpace;
 use super::operand::{Kernels, filters_in_units, in_units};
-use super::{Algorithm, Fused};
-use super::{classes, windows};
-
-/// Blocks along z of a grid, at most.
-const MAX_BLOCKS_Z: u64 = 65535;
+use super::{Algorithm, Fused, MAX_BLOCKS};
+use super::{classes, launched, windows};
 
 #[track_caller]
 pub(super) fn forward<T: Kernels>(
@@ -145,7 +142,7 @@ fn launched<T: Kernels, K>(
     stream: &Stream,
     gather: Gather,
     tile: Tile,
-    [read, filters]: [&Tensor; 2],
+    operands: [&Tensor; 2],
     bias: Option<&Tensor>,
     out: TensorMut<'_>,
 ) -> Result<()>
@@ -154,12 +151,9 @@ where
 {
     // More blocks than a grid holds become an error of the launch.
     let blocks = u32::try_from(gather.blocks(tile)).unwrap_or(u32::MAX);
-    let grid = [blocks, 1, gather.products().min(MAX_BLOCKS_Z) as u32];
+    let grid = [blocks, 1, gather.products().min(MAX_BLOCKS.into()) as u32];
     let config = LaunchConfig::new(grid, [Tile::THREADS, 1, 1]).with_shared(tile.shared_bytes());
-    let (read, filters) = (read.read::<T>(stream)?, filters.read::<T>(stream)?);
-    let bias = bias.map(|bias| bias.read::<T>(stream)).transpose()?;
-    let out = out.write::<T>(stream)?;
     // SAFETY: the operands have the sides that the problem says, in whole units, aligned; the bias a number
-    // for each filter; the result is exclusively borrowed; grid, block and shared memory are the kernel's.
-    unsafe { launch::<K>(stream, config, (gather, read, filters, bias, out)) }
+    // for each filter; grid, block and shared memory are the kernel's.
+    unsafe { launched::gathers::<_, T, K>(stream, config, gather, operands, bias, out) }
 }

@@ -1,30 +1,30 @@
 //! Convolutions of groups of few channels, by [`conv::grouped`].
 
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
 use conv::gather::Gather;
 use conv::grouped::gather::{conv_grouped_bf16, conv_grouped_f16};
 use conv::grouped::weight::{conv_grouped_weight_bf16, conv_grouped_weight_f16};
 use conv::grouped::{BLOCK, Grouped, MOST_SIDE, MOST_SLAB, MOST_TAPS, RESIDENT, THREADS};
 use conv::problem::{Convolution, Pass, Walk};
-use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
 use half::{bf16, f16};
 
 use crate::DType;
+use crate::device::RESERVED_SHARED;
 use crate::error::Result;
-use crate::launch::{LaunchConfig, launch};
+use crate::launch::LaunchConfig;
 use crate::memory::DeviceBuffer;
 use crate::ops::elementwise::made;
 use crate::stream::Stream;
-use crate::tensor::{Element, Shape, Tensor, TensorMut};
+use crate::tensor::{Shape, Tensor};
 
 use super::check::Problem;
+use super::launched::{Launches, gathers, sums};
 use super::operand::{Kernels, aligned};
 use super::weight::{MAX_PARTS, add_parts, parts_of};
-use super::{Activation, Algorithm, Fused};
+use super::{Activation, Algorithm, Fused, MAX_BLOCKS};
 
-/// Bytes of shared memory that each block takes beside its own.
-const RESERVED: u32 = 1 << 10;
-/// Blocks along y and z of a grid, at most.
-const MAX_BLOCKS: u32 = 65535;
 /// Positions that are tried along an axis of a tile.
 const SIDES: [u32; 15] = [1, 2, 3, 4, 5, 7, 8, 10, 14, 19, 28, 32, 64, 128, 256];
 const _: () = assert!(SIDES[SIDES.len() - 1] <= MOST_SIDE);
@@ -33,7 +33,7 @@ const _: () = assert!(SIDES[SIDES.len() - 1] <= MOST_SIDE);
 const OF_TILE: u64 = 48;
 
 /// The pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Of {
     Results,
     InputsGradient,
@@ -42,31 +42,21 @@ pub(super) enum Of {
 
 /// A convolution that these kernels compute, its kernels, and how it is cut.
 pub(super) struct Plan {
-    kernels: KernelsOf,
+    kernels: Launches<Grouped>,
     grouped: Grouped,
     /// Blocks along y.
     blocks: u32,
 }
 
-type Gathers = fn(&Stream, LaunchConfig, Grouped, [&Tensor; 2], Option<&Tensor>, TensorMut<'_>) -> Result<()>;
-type Weights = fn(&Stream, LaunchConfig, Grouped, [&Tensor; 2], &DeviceBuffer<f32>) -> Result<()>;
-
-/// The kernels of an element type.
-#[derive(Clone, Copy)]
-struct KernelsOf {
-    gather: Gathers,
-    weight: Weights,
-}
-
-fn kernels(dtype: DType) -> Option<KernelsOf> {
+fn kernels(dtype: DType) -> Option<Launches<Grouped>> {
     match dtype {
-        DType::F16 => Some(KernelsOf {
-            gather: run_gather::<f16, conv_grouped_f16>,
-            weight: run_weight::<f16, conv_grouped_weight_f16>,
+        DType::F16 => Some(Launches {
+            gathers: gathers::<_, f16, conv_grouped_f16>,
+            sums: sums::<_, f16, conv_grouped_weight_f16>,
         }),
-        DType::BF16 => Some(KernelsOf {
-            gather: run_gather::<bf16, conv_grouped_bf16>,
-            weight: run_weight::<bf16, conv_grouped_weight_bf16>,
+        DType::BF16 => Some(Launches {
+            gathers: gathers::<_, bf16, conv_grouped_bf16>,
+            sums: sums::<_, bf16, conv_grouped_weight_bf16>,
         }),
         _ => None,
     }
@@ -100,9 +90,10 @@ impl Plan {
             return None;
         }
         let device = stream.device().properties();
-        let shared =
-            (device.shared_per_sm / RESIDENT).saturating_sub(RESERVED).min(device.shared_per_block_optin);
-        let (grouped, blocks) = cut(&shape, of, device.sm_count * RESIDENT, shared.into())?;
+        let shared = (device.shared_per_sm / RESIDENT)
+            .saturating_sub(RESERVED_SHARED)
+            .min(device.shared_per_block_optin);
+        let (grouped, blocks) = known_cut(&shape, of, device.sm_count * RESIDENT, shared.into())?;
         Some(Self { kernels, grouped, blocks })
     }
 
@@ -139,7 +130,10 @@ impl Plan {
         let grid = [grouped.slabs(), self.blocks, grouped.classes()];
         let config = LaunchConfig::new(grid, [THREADS, 1, 1]).with_shared(grouped.shared_bytes() as u32);
         made(stream, shape, read.dtype(), |out| {
-            (self.kernels.gather)(stream, config, grouped, [&read, &filters], bias, out)
+            // SAFETY: `new` takes such groups and taps alone, and `cut` such tiles; the operands have the
+            // sides that the problem says, and lie at whole units, as does the result, which was just made;
+            // the bias has a number for each channel; grid, block and shared memory are the kernel's.
+            unsafe { (self.kernels.gathers)(stream, config, grouped, [&read, &filters], bias, out) }
         })
     }
 
@@ -160,10 +154,33 @@ impl Plan {
             let sums = unsafe {
                 DeviceBuffer::<f32>::uninit(stream, shape.elements().saturating_mul(parts as usize))?
             };
-            (self.kernels.weight)(stream, config, grouped, [&x, &gradient], &sums)?;
+            // SAFETY: `new` takes such groups and taps alone, and `cut` such tiles; the operands have the
+            // sides that the problem says, and lie at whole units; the sums are as long as the parts, of
+            // which each block along y has one; grid, block and shared memory are the kernel's.
+            unsafe { (self.kernels.sums)(stream, config, grouped, [&x, &gradient], &sums)? };
             add_parts::<T>(stream, parts_of::<T>(of, &of.shape, parts), &sums, out)
         })
     }
+}
+
+/// The arguments of [`cut`].
+type Cut = (Convolution, Of, u32, u64);
+/// Cuts that are remembered, at most.
+const MOST_KNOWN: usize = 1024;
+
+/// As [`cut`], which tries hundreds of tiles, once for each problem.
+fn known_cut(problem: &Convolution, of: Of, at_once: u32, shared: u64) -> Option<(Grouped, u32)> {
+    static KNOWN: Mutex<Option<HashMap<Cut, Option<(Grouped, u32)>>>> = Mutex::new(None);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = known.get_or_insert_default();
+    let key = (*problem, of, at_once, shared);
+    if let Some(cut) = known.get(&key) {
+        return *cut;
+    }
+    if known.len() >= MOST_KNOWN {
+        known.clear();
+    }
+    *known.entry(key).or_insert(cut(problem, of, at_once, shared))
 }
 
 /// The slab that is padded by the fewest channels, the tile whose rounds of blocks meet the fewest
@@ -216,46 +233,6 @@ fn cut(problem: &Convolution, of: Of, at_once: u32, shared: u64) -> Option<(Grou
         }
     }
     best.map(|(_, grouped)| (grouped, grouped.tiles().min(blocks) as u32))
-}
-
-fn run_gather<T, K>(
-    stream: &Stream,
-    config: LaunchConfig,
-    grouped: Grouped,
-    [read, filters]: [&Tensor; 2],
-    bias: Option<&Tensor>,
-    out: TensorMut<'_>,
-) -> Result<()>
-where
-    T: Element,
-    K: Kernel<Params = (Value<Grouped>, Ptr<T>, Ptr<T>, Ptr<T>, PtrMut<T>)>,
-{
-    let (read, filters) = (read.read::<T>(stream)?, filters.read::<T>(stream)?);
-    let bias = bias.map(|bias| bias.read::<T>(stream)).transpose()?;
-    let out = out.write::<T>(stream)?;
-    // SAFETY: `Plan::new` takes such groups and taps alone, and `cut` such tiles; the operands have the sides
-    // that the problem says, and lie at whole units, as does the result, which was just made and is
-    // exclusively borrowed; the bias has a number for each channel; grid, block and shared memory are the
-    // kernel's.
-    unsafe { launch::<K>(stream, config, (grouped, read, filters, bias, out)) }
-}
-
-fn run_weight<T, K>(
-    stream: &Stream,
-    config: LaunchConfig,
-    grouped: Grouped,
-    [x, gradient]: [&Tensor; 2],
-    sums: &DeviceBuffer<f32>,
-) -> Result<()>
-where
-    T: Element,
-    K: Kernel<Params = (Value<Grouped>, Ptr<T>, Ptr<T>, PtrMut<f32>)>,
-{
-    let (x, gradient) = (x.read::<T>(stream)?, gradient.read::<T>(stream)?);
-    // SAFETY: `Plan::new` takes such groups and taps alone, and `cut` such tiles; the operands have the sides
-    // that the problem says, and lie at whole units; the sums are as long as the parts, of which each block
-    // along y has one; grid, block and shared memory are the kernel's.
-    unsafe { launch::<K>(stream, config, (grouped, gradient, x, sums.view().within())) }
 }
 
 #[cfg(test)]

@@ -47,6 +47,7 @@ mod depth_to_space;
 mod depthwise;
 mod gather;
 mod grouped;
+mod launched;
 mod operand;
 mod pointwise;
 mod sliding;
@@ -60,6 +61,8 @@ use crate::stream::Stream;
 use crate::tensor::Tensor;
 use operand::by_type;
 
+/// Blocks along y and z of a grid, at most.
+const MAX_BLOCKS: u32 = 65535;
 /// Channels up to which the kernels of convolutions are faster than products of matrices also where both can:
 /// 64 channels of 200,704 positions to 64 or 256 took 2.7 and 4 times as long (H100).
 const FEW_CHANNELS: u32 = 64;

@@ -12,17 +12,18 @@ use conv::depthwise::sliding::weight::{
 use conv::depthwise::sliding::{PAIR, Sliding, THREADS, depth, resident};
 use conv::depthwise::{Depthwise, STRIP};
 use conv::gather::Gather;
-use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
 use half::{bf16, f16};
 
 use crate::DType;
 use crate::error::Result;
-use crate::launch::{LaunchConfig, launch};
+use crate::launch::LaunchConfig;
 use crate::memory::DeviceBuffer;
 use crate::stream::Stream;
-use crate::tensor::{Element, Tensor, TensorMut};
+use crate::tensor::{Tensor, TensorMut};
 
+use super::MAX_BLOCKS;
 use super::depthwise::units;
+use super::launched::{Launches, gathers, sums};
 use super::weight::MAX_PARTS;
 
 /// Channels, at most: bytes from a column to the next are 31 bits.
@@ -30,23 +31,13 @@ const MAX_CHANNELS: u32 = 1 << 29;
 /// Segments of a strip that are considered, at least.
 const SEGMENTS: u64 = 64;
 
-type Forward = fn(&Stream, LaunchConfig, Sliding, [&Tensor; 2], Option<&Tensor>, TensorMut<'_>) -> Result<()>;
-type Weight = fn(&Stream, LaunchConfig, Sliding, [&Tensor; 2], &DeviceBuffer<f32>) -> Result<()>;
-
-/// The kernels of an element type and a number of taps.
-#[derive(Clone, Copy)]
-struct Kernels {
-    forward: Forward,
-    weight: Weight,
-}
-
 /// The kernels that compute it, if there are any.
-fn kernels(dtype: DType, taps: u32) -> Option<Kernels> {
+fn kernels(dtype: DType, taps: u32) -> Option<Launches<Sliding>> {
     macro_rules! table {
         ($($dtype:ident $taps:literal: $ty:ty, $forward:ty, $weight:ty;)*) => {
             match (dtype, taps) {
                 $((DType::$dtype, $taps) => {
-                    Some(Kernels { forward: run_forward::<$ty, $forward>, weight: run_weight::<$ty, $weight> })
+                    Some(Launches { gathers: gathers::<_, $ty, $forward>, sums: sums::<_, $ty, $weight> })
                 })*
                 _ => None,
             }
@@ -64,7 +55,7 @@ fn kernels(dtype: DType, taps: u32) -> Option<Kernels> {
 
 /// A convolution that slides, and its kernels.
 pub(super) struct Plan {
-    kernels: Kernels,
+    kernels: Launches<Sliding>,
     gather: Gather,
     taps: u32,
     /// Blocks that run at once.
@@ -116,10 +107,13 @@ impl Plan {
         let [rows, columns] = [problem.height, problem.width]
             .map(|axis| if self.gather.is_forward() { axis.output } else { axis.input });
         let strips = u64::from(problem.images) * u64::from(columns.div_ceil(STRIP as u32));
-        let (sliding, blocks) = self.cut(strips, rows, u16::MAX.into());
+        let (sliding, blocks) = self.cut(strips, rows, MAX_BLOCKS);
         let config = LaunchConfig::new([sliding.depthwise.slabs(), blocks, 1], [THREADS, 1, 1])
             .with_shared(sliding.depthwise.shared_bytes());
-        (self.kernels.forward)(stream, config, sliding, operands, bias, out)
+        // SAFETY: `new` takes such filters, strides and channels alone; the operands have the sides that the
+        // problem says, and elements; what is read lies at whole units, as does the result, which was just
+        // made; the bias has a number for each channel; grid, block and shared memory are the kernel's.
+        unsafe { (self.kernels.gathers)(stream, config, sliding, operands, bias, out) }
     }
 
     /// Sums of the filters' gradient, in parts, and how many there are.
@@ -138,47 +132,10 @@ impl Plan {
         let sums = unsafe { DeviceBuffer::<f32>::uninit(stream, of_part.saturating_mul(parts as usize))? };
         let config = LaunchConfig::new([sliding.depthwise.slabs(), parts, 1], [THREADS, 1, 1])
             .with_shared(SHARED_BYTES);
-        (self.kernels.weight)(stream, config, sliding, [x, gradient], &sums)?;
+        // SAFETY: `new` takes such filters, strides and channels alone; the operands have the sides that the
+        // problem says, and elements, and lie at whole units; the sums are as long as the parts, of which
+        // each block along y has one; grid, block and shared memory are the kernel's.
+        unsafe { (self.kernels.sums)(stream, config, sliding, [x, gradient], &sums)? };
         Ok((sums, parts))
     }
-}
-
-fn run_forward<T, K>(
-    stream: &Stream,
-    config: LaunchConfig,
-    sliding: Sliding,
-    [read, filters]: [&Tensor; 2],
-    bias: Option<&Tensor>,
-    out: TensorMut<'_>,
-) -> Result<()>
-where
-    T: Element,
-    K: Kernel<Params = (Value<Sliding>, Ptr<T>, Ptr<T>, Ptr<T>, PtrMut<T>)>,
-{
-    let (read, filters) = (read.read::<T>(stream)?, filters.read::<T>(stream)?);
-    let bias = bias.map(|bias| bias.read::<T>(stream)).transpose()?;
-    let out = out.write::<T>(stream)?;
-    // SAFETY: `Plan::new` takes such filters, strides and channels alone; the operands have the sides that
-    // the problem says, and elements; what is read lies at whole units, as does the result, which was just
-    // made and is exclusively borrowed; the bias has a number for each channel; grid, block and shared memory
-    // are the kernel's.
-    unsafe { launch::<K>(stream, config, (sliding, read, filters, bias, out)) }
-}
-
-fn run_weight<T, K>(
-    stream: &Stream,
-    config: LaunchConfig,
-    sliding: Sliding,
-    [x, gradient]: [&Tensor; 2],
-    sums: &DeviceBuffer<f32>,
-) -> Result<()>
-where
-    T: Element,
-    K: Kernel<Params = (Value<Sliding>, Ptr<T>, Ptr<T>, PtrMut<f32>)>,
-{
-    let (x, gradient) = (x.read::<T>(stream)?, gradient.read::<T>(stream)?);
-    // SAFETY: `Plan::new` takes such filters, strides and channels alone; the operands have the sides that
-    // the problem says, and elements, and lie at whole units; the sums are as long as the parts, of which
-    // each block along y has one; grid, block and shared memory are the kernel's.
-    unsafe { launch::<K>(stream, config, (sliding, gradient, x, sums.view().within())) }
 }

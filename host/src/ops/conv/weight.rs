@@ -11,10 +11,10 @@ use crate::ops::elementwise::made;
 use crate::stream::Stream;
 use crate::tensor::{Shape, Tensor, TensorError, TensorMut};
 
-use super::Algorithm;
 use super::check::Problem;
 use super::operand::{Kernels, in_units};
 use super::windows::{self, Target};
+use super::{Algorithm, launched};
 
 /// Parts of the positions, at most.
 pub(super) const MAX_PARTS: u32 = 512;
@@ -126,7 +126,7 @@ impl Plan {
 fn sum<T: Kernels, K>(
     stream: &Stream,
     &Plan { tile, weights, .. }: &Plan,
-    [x, gradient]: [&Tensor; 2],
+    operands: [&Tensor; 2],
     sums: &DeviceBuffer<f32>,
 ) -> Result<()>
 where
@@ -136,10 +136,9 @@ where
     let blocks = u32::try_from(weights.blocks(tile)).unwrap_or(u32::MAX);
     let grid = [blocks, weights.parts(), weights.problem.groups.min(u16::MAX.into())];
     let config = LaunchConfig::new(grid, [Tile::THREADS, 1, 1]).with_shared(tile.shared_bytes());
-    let (x, gradient) = (x.read::<T>(stream)?, gradient.read::<T>(stream)?);
     // SAFETY: the operands have the sides that the problem says, in whole units, aligned; the sums are as
     // long as their parts; grid, block and shared memory are the kernel's.
-    unsafe { launch::<K>(stream, config, (weights, gradient, x, sums.view().within())) }
+    unsafe { launched::sums::<_, T, K>(stream, config, weights, operands, sums) }
 }
 
 /// The parts of a problem's sums, of channels and filters as `of_part` has them.
