@@ -2,8 +2,9 @@
 //! forward in e4m3.
 //!
 //! 16384 tokens of 2048 elements, in sequences of 512 to 16384: the work of a layer grows with the length
-//! alone. Floating-point operations are those of the products that a causal mask leaves, 2 of them forward
-//! and 5 backward. Some rows of results are compared with the oracle.
+//! alone. Then about as many, of lengths and head sizes that no kernel was tuned for. Floating-point
+//! operations are those of the products that a causal mask leaves, 2 of them forward and 5 backward. Some
+//! rows of results are compared with the oracle.
 
 #[path = "attention/decode.rs"]
 mod decode;
@@ -29,6 +30,25 @@ const TOKENS: usize = 16_384;
 const HIDDEN: usize = 2048;
 const LENGTHS: [usize; 6] = [512, 1024, 2048, 4096, 8192, 16_384];
 const SIZES: [usize; 3] = [64, 128, 256];
+/// Rows, head size, and whether there is a causal mask, of layers that no kernel was tuned for.
+const OTHERS: [(usize, usize, bool); 16] = [
+    (700, 64, false),
+    (3000, 64, true),
+    (700, 72, true),
+    (3000, 72, false),
+    (1536, 80, false),
+    (6000, 80, true),
+    (700, 96, false),
+    (3000, 96, true),
+    (1536, 112, true),
+    (6000, 112, false),
+    (700, 128, true),
+    (3000, 128, false),
+    (700, 160, true),
+    (3000, 160, false),
+    (1536, 192, false),
+    (6000, 192, true),
+];
 /// Head sizes with kernels of their own in e4m3.
 const LEAST_E4M3: usize = 128;
 
@@ -65,6 +85,12 @@ fn main() -> ExitCode {
                         dropout(session, of)?;
                     }
                 }
+            }
+        }
+        for (rows, size, is_causal) in OTHERS {
+            if !small {
+                let (batch, heads) = (TOKENS / rows, HIDDEN / size);
+                layer(session, Layer { batch, rows, heads, size, is_causal })?;
             }
         }
         layer_of_model(session)?;

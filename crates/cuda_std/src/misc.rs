@@ -79,11 +79,11 @@ pub fn opaque(x: u32) -> u32 {
 }
 
 /// Four of the eight bytes of `low` (0 to 3) and `high` (4 to 7): byte `n` of the result is the one that
-/// nibble `n` of `selector` names. PTX `prmt.b32`.
+/// nibble `n` of `selector` names, or with 8 added, eight times its top bit. PTX `prmt.b32`.
 #[inline(always)]
 #[must_use]
 pub fn permute_bytes<const SELECTOR: u32>(low: u32, high: u32) -> u32 {
-    const { assert!(SELECTOR & !0x7777 == 0, "each nibble names one of eight bytes") };
+    const { assert!(SELECTOR <= 0xffff, "a nibble for each of four bytes") };
     arms! {
         ptx: {
             let bytes: u32;
@@ -96,7 +96,10 @@ pub fn permute_bytes<const SELECTOR: u32>(low: u32, high: u32) -> u32 {
         }
         sim: {
             let bytes = u64::from(high) << 32 | u64::from(low);
-            u32::from_le_bytes([0, 4, 8, 12].map(|nibble| (bytes >> ((SELECTOR >> nibble & 7) * 8)) as u8))
+            u32::from_le_bytes([0, 4, 8, 12].map(|nibble| {
+                let byte = (bytes >> ((SELECTOR >> nibble & 7) * 8)) as u8;
+                if SELECTOR >> nibble & 8 == 0 { byte } else { (byte.cast_signed() >> 7).cast_unsigned() }
+            }))
         }
     }
 }
@@ -111,5 +114,7 @@ mod tests {
         assert_eq!(permute_bytes::<0x6420>(low, high), 0x6644_2200);
         assert_eq!(permute_bytes::<0x7531>(low, high), 0x7755_3311);
         assert_eq!(permute_bytes::<0x3210>(low, high), low);
+        // Top bits of 0x7f, 0x80, 0x00 and 0xff.
+        assert_eq!(permute_bytes::<0xfe98>(0x807f, 0xff00_0000), 0xff00_ff00);
     }
 }

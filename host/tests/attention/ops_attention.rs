@@ -15,9 +15,10 @@ fn fitting<const HEAD: usize>(config: &Config) -> bool {
 const CAUSAL: Case = Case { right: Some(0), ..PLAIN };
 
 /// The head sizes of the kernels, each with them alone.
-const SIZES: [Case; 3] = [
+const SIZES: [Case; 4] = [
     Case { size: 64, kernels: fitting::<64>, ..PLAIN },
     Case { size: 128, kernels: fitting::<128>, ..PLAIN },
+    Case { size: 192, kernels: fitting::<192>, ..PLAIN },
     Case { size: 256, kernels: fitting::<256>, ..PLAIN },
 ];
 
@@ -71,7 +72,7 @@ fn operands_lie_in_any_way() -> Outcome {
 /// Shorter rows than the kernels', filled with zeros.
 #[test]
 fn head_sizes_between_those_of_the_kernels() -> Outcome {
-    for size in [8, 24, 40, 80, 136, 248] {
+    for size in [8, 24, 40, 80, 136, 200, 248] {
         Case { queries: 5, keys: 70, heads: 2, kv_heads: 2, size, ..CAUSAL }.check::<bf16>()?;
     }
     Ok(())

@@ -48,6 +48,11 @@ impl ScoreFunction for Dropout {
     }
 }
 
+/// Numbers of 16 bits.
+const HALVES: u32 = 1 << 16;
+/// The top bits of a word's halves.
+const TOPS: u32 = 0x8000_8000;
+
 /// The first of a lane's weights.
 #[derive(Clone, Copy, Debug)]
 pub struct First {
@@ -62,8 +67,9 @@ pub struct First {
 }
 
 impl Dropout {
-    /// Which weights of a lane are kept whose rows are two queries, 8 apart: of each a bit for two of every
-    /// eight keys, `steps` times eight.
+    /// Which weights of a lane are kept whose rows are two queries, 8 apart, of `steps` times eight keys: a
+    /// word for each row. The low half has bits of keys k and k + 1, the high half of k + 8 and k + 9, a bit
+    /// for each word of the blocks. The last one is the top bit of its half: at most 16 steps.
     ///
     /// # Safety
     /// The state is readable.
@@ -78,8 +84,7 @@ impl Dropout {
             let words = stream.block(first.query, first.key + 16 * pair);
             unroll!(I in 0..2, {
                 unroll!(ROW in 0..2, {
-                    let [near, far] = self.kept(words[2 * I + ROW]);
-                    bits[ROW] |= (near << I | far << (2 + I)) << (4 * pair);
+                    bits[ROW] = bits[ROW] >> 1 & !TOPS | self.kept_halves(words[2 * I + ROW]);
                 });
             });
             pair += 1;
@@ -125,6 +130,18 @@ impl Dropout {
         [word & 0xffff, word >> 16].map(|half| u32::from(half >= self.threshold))
     }
 
+    /// The same as the top bits of the halves. Both halves are compared at once: with its top bit set, one
+    /// has no borrow for the other.
+    #[inline(always)]
+    fn kept_halves(&self, word: u32) -> u32 {
+        if self.threshold >= HALVES {
+            return 0;
+        }
+        let least = self.threshold * (HALVES + 1);
+        let below_tops = (word | TOPS).wrapping_sub(least & !TOPS);
+        (word & !least | !(word ^ least) & below_tops) & TOPS
+    }
+
     /// The stream of a head.
     ///
     /// # Safety
@@ -151,5 +168,27 @@ impl Stream {
     #[inline(always)]
     fn block(&self, query: u32, key: u32) -> [u32; philox::WORDS] {
         philox::words_of(&self.keys, u64::from(query) | u64::from(key) << 32, self.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Dropout;
+
+    #[test]
+    fn halves_are_compared_as_numbers() {
+        for threshold in [0u32, 1, 2, 0x3fff, 0x7fff, 0x8000, 0x8001, 0xc000, 0xfffe, 0xffff, 0x1_0000] {
+            let dropout = Dropout { state: core::ptr::null(), call: 0, heads: 1, threshold, scale: 1.0 };
+            let near = [threshold.wrapping_sub(1), threshold, threshold + 1].map(|x| x & 0xffff);
+            let all = [0, 1, 0x7fff, 0x8000, 0xffff].into_iter().chain(near);
+            for low in all.clone() {
+                for high in all.clone() {
+                    let word = low | high << 16;
+                    let want = u32::from(low >= threshold) << 15 | u32::from(high >= threshold) << 31;
+                    assert_eq!(dropout.kept_halves(word), want, "{word:#x}, {threshold:#x}");
+                    assert_eq!(dropout.kept(word), [want >> 15 & 1, want >> 31]);
+                }
+            }
+        }
     }
 }

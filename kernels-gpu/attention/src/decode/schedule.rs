@@ -3,10 +3,13 @@
 //! The chunks of all sequences, for each tile of rows of each head of keys, lie in a line:
 //!
 //! ```text
-//!   head 0, rows 0: sequence 0 | sequence 1 | ..  head 0, rows 1: sequence 0 | ..   head 1, ..
-//!   chunk          0 1 2 3 4 5   0 1 2          ..
-//!   block          0 0 0 1 1 1   2 2 2 3        ..
+//!   sequence 0: head 0, rows 0 | head 0, rows 1 | head 1, rows 0 | ..   sequence 1: head 0, rows 0 | ..
+//!   chunk       0 1 2 3 4 5      0 1 2 3 4 5      ..                    0 1 2
+//!   block       0 0 0 0 1 1      1 1 2 2 2 2      ..
 //! ```
+//! Heads of a sequence, whose rows lie beside each other and whose pages are the same, are so read by blocks
+//! at the same time.
+//!
 //! Each block takes as many of them, one behind the other, and the last one what is left. So all blocks are
 //! done at the same time, however long the sequences are, and the grid does not depend on their lengths. An
 //! item, which is a sequence with a tile of rows, may be cut into several blocks' parts, and a block may have
@@ -92,15 +95,17 @@ impl Cursor {
             return;
         }
         self.chunk = 0;
-        self.sequence += 1;
-        if self.sequence == problem.params.batch {
-            self.sequence = 0;
-            self.row_tile += 1;
-            if self.row_tile == problem.params.row_tiles() {
-                self.row_tile = 0;
-                self.head += 1;
-            }
+        self.row_tile += 1;
+        if self.row_tile < problem.params.row_tiles() {
+            return;
         }
+        self.row_tile = 0;
+        self.head += 1;
+        if self.head < problem.params.kv_heads {
+            return;
+        }
+        self.head = 0;
+        self.sequence += 1;
         // SAFETY: the caller's word; the share ends where the line does.
         self.span = unsafe { problem.span(self.sequence) };
     }
@@ -133,24 +138,24 @@ impl Problem<'_> {
     #[inline(always)]
     pub unsafe fn share(self) -> (Share, Option<Cursor>) {
         let params = self.params;
+        let row_tiles = params.row_tiles().max(1);
+        let tiles = params.kv_heads * row_tiles;
         // SAFETY: the caller's word.
-        let one_head = unsafe { self.chunks() };
-        let all = one_head * params.kv_heads * params.row_tiles();
+        let all = unsafe { self.chunks() } * tiles;
         let share = Share::new(all, thread::block_idx_x(), thread::grid_dim_x());
         if share.count == 0 {
             return (share, None);
         }
-        let tile = share.first / one_head.max(1);
-        let row_tiles = params.row_tiles().max(1);
-        // SAFETY: the caller's word; the place is one of the head's.
-        let (sequence, chunk) = unsafe { self.find(share.first - tile * one_head) };
+        // SAFETY: the caller's word; the place is one of the line's.
+        let (sequence, place) = unsafe { self.find(share.first, tiles) };
         // SAFETY: as above.
         let span = unsafe { self.span(sequence) };
+        let (tile, chunk) = (place / span.chunks(), place % span.chunks());
         let (head, row_tile) = (tile / row_tiles, tile % row_tiles);
         (share, Some(Cursor { left: share.count, head, row_tile, sequence, chunk, span }))
     }
 
-    /// Chunks of all sequences.
+    /// Chunks of one tile of all sequences.
     ///
     /// # Safety
     /// As for [`share`](Self::share).
@@ -182,21 +187,21 @@ impl Problem<'_> {
         if sequence < self.params.batch { unsafe { self.span(sequence) }.chunks() } else { 0 }
     }
 
-    /// The sequence to which a chunk of a head belongs, and its number there.
+    /// The sequence to which a chunk of the line belongs, and its number among the chunks of all tiles there.
     ///
     /// # Safety
-    /// As for [`share`](Self::share); there are more chunks.
+    /// As for [`share`](Self::share); there are more chunks, of so many tiles of each sequence.
     #[inline(always)]
-    unsafe fn find(self, mut chunk: u32) -> (u32, u32) {
+    unsafe fn find(self, mut chunk: u32, tiles: u32) -> (u32, u32) {
         if self.lengths.is_null() {
-            let each = self.params.span(self.params.keys).chunks();
+            let each = (self.params.span(self.params.keys).chunks() * tiles).max(1);
             return (chunk / each, chunk % each);
         }
         let mut first = 0;
         loop {
             // SAFETY: the caller's word; the whole warp is here.
             unsafe {
-                let own = self.chunks_of_lane(first);
+                let own = self.chunks_of_lane(first) * tiles;
                 let up_to = inclusive_scan(Chunks, own);
                 let holds = warp_vote_ballot(FULL_MASK, up_to > chunk);
                 if holds != 0 || first + LANES >= self.params.batch {

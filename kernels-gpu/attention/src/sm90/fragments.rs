@@ -3,6 +3,7 @@
 //! A thread has two rows, 8 apart, and of each the columns `8 j + 2 q` and `8 j + 2 q + 1` with
 //! `q = lane % 4`; see [`cuda_std::wgmma`].
 
+use cuda_std::misc::permute_bytes;
 use cuda_std::wgmma::{self, Accumulator, Operand};
 use cuda_std::{matrix, vector};
 use layout::wgmma::{K_BYTES, Swizzle, advance, descriptor, units};
@@ -87,6 +88,26 @@ impl Rounded {
                     let two = bits[PAIR % 2] >> (4 * INDEX + PAIR / 2 * 2);
                     let (low, high) = ((two & 1).wrapping_neg(), (two >> 1 & 1).wrapping_neg());
                     self.0[INDEX][PAIR] &= low & 0xffff | high << 16;
+                });
+            }
+        });
+    }
+
+    /// Clears all but the elements that [`of_queries`](crate::dropout::Dropout::of_queries) keeps, of up to
+    /// 128 columns.
+    #[inline(always)]
+    pub fn keep_drawn<F: Fragment>(&mut self, bits: [u32; 2]) {
+        // Eight times the top bits of bytes 1 of both words, and of bytes 3.
+        const NEAR: u32 = 0xdd99;
+        const FAR: u32 = 0xffbb;
+        unroll!(INDEX in 0..8, {
+            if INDEX < steps::<F>() / 2 {
+                unroll!(ROW in 0..2, {
+                    // The words of even keys and of odd ones.
+                    let even = bits[ROW] << (steps::<F>() - 1 - 2 * INDEX);
+                    let odd = bits[ROW] << (steps::<F>() - 2 - 2 * INDEX);
+                    self.0[INDEX][ROW] &= permute_bytes::<NEAR>(even, odd);
+                    self.0[INDEX][2 + ROW] &= permute_bytes::<FAR>(even, odd);
                 });
             }
         });

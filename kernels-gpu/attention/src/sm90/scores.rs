@@ -72,7 +72,7 @@ impl<C: Config> Consumer<'_, C> {
     pub(super) fn round(self, to: &mut Rounded, weights: &C::Scores, drawn: [u32; 2]) {
         to.set::<C::Element, _>(weights);
         if self.arguments.function.dropout().is_some() {
-            to.keep::<C::Scores>(drawn);
+            to.keep_drawn::<C::Scores>(drawn);
         }
     }
 
