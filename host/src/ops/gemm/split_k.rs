@@ -10,6 +10,7 @@ use super::epilogue::Epilogue;
 use super::matmul::Matmul;
 use super::matrix::{MatrixMut, ROW_ALIGNMENT};
 use super::problem::{EpilogueDesc, Operand, Order, Problem};
+use super::repack::MAX_BATCH_BLOCKS;
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch as launch_kernel};
 use crate::memory::DeviceBuffer;
@@ -20,7 +21,7 @@ use crate::tensor::DType;
 const WAVES: u32 = 4;
 /// Fractions of a wave, of which the sums take less to add.
 const FRACTIONS: u32 = 3;
-/// Elements of C at most: the kernel counts them in 32 bits.
+/// Elements of a matrix of C at most: the kernel counts them in 32 bits.
 const MOST_ELEMENTS: u64 = 1 << 31;
 
 /// A second launch, microseconds.
@@ -53,16 +54,22 @@ fn stages_of(problem: &Problem, count: u32, block_k: u32) -> u32 {
     problem.k.div_ceil(block_k).div_ceil(count)
 }
 
-/// The parts as a batch of products, of whole stages of `block_k`; none for one that is empty or whole.
+/// The parts of one product as a batch of products, of whole stages of `block_k`; none for one that is empty
+/// or whole.
 pub(super) fn cut(problem: &Problem, count: u32, block_k: u32) -> Option<Problem> {
+    if problem.batch == 1 { cut_each(problem, count, block_k) } else { None }
+}
+
+/// The same of each product of a batch: the first part of each, then the second ones.
+pub(super) fn cut_each(problem: &Problem, count: u32, block_k: u32) -> Option<Problem> {
     let Problem { m, n, k, batch, c, .. } = *problem;
     if count < 2 {
         return None;
     }
     let stages = stages_of(problem, count, block_k);
     let elements = u64::from(m) * u64::from(n);
-    if batch != 1 || stages == 0 || k.div_ceil(block_k).div_ceil(stages) != count || elements > MOST_ELEMENTS
-    {
+    let has_empty = stages == 0 || k.div_ceil(block_k).div_ceil(stages) != count;
+    if has_empty || batch > MAX_BATCH_BLOCKS || elements > MOST_ELEMENTS {
         return None;
     }
     let leading = u64::from(if c.order == Order::Rows { n } else { m });
@@ -76,13 +83,14 @@ pub(super) fn cut(problem: &Problem, count: u32, block_k: u32) -> Option<Problem
         batch_stride: elements,
         alignment: alignment as u32,
     };
-    let part = Problem { k: stages * block_k, batch: count, c: sums, ..*problem };
+    let part = Problem { k: stages * block_k, batch: count.checked_mul(batch)?, c: sums, ..*problem };
     Some(Problem { epilogue: EpilogueDesc::default(), ..part })
 }
 
 /// How long adding the parts' sums takes.
 pub(super) fn estimate_us(problem: &Problem, count: u32) -> f64 {
-    let bytes = f64::from(problem.m) * f64::from(problem.n) * f64::from(count) * DType::F32.size() as f64;
+    let elements = f64::from(problem.m) * f64::from(problem.n) * f64::from(problem.batch);
+    let bytes = elements * f64::from(count) * DType::F32.size() as f64;
     let beyond = (bytes - CACHED_BYTES).max(0.0) / BEYOND_BYTES_PER_US;
     START_US + f64::from(count.div_ceil(kernel::LOADS)) * ROUND_US + bytes / BYTES_PER_US + beyond
 }
@@ -96,11 +104,11 @@ pub(super) fn launch(
     launch_parts: impl FnOnce(&Problem, Matmul<'_>) -> Result<()>,
 ) -> Result<()> {
     let count = config.split_k;
-    let Some(parts) = cut(problem, count, config.tile[2]) else {
+    let Some(parts) = cut_each(problem, count, config.tile[2]) else {
         let wanted = "a number of parts of k of which none is empty".to_owned();
         return Err(invalid("the configuration", config.to_string(), wanted, "take one of `candidates`"));
     };
-    let (m, n, batch) = (problem.m as usize, problem.n as usize, count as usize);
+    let (m, n, batch) = (problem.m as usize, problem.n as usize, parts.batch as usize);
     let by_columns = problem.c.order == Order::Columns;
     // SAFETY: the kernel writes every element.
     let mut sums = unsafe { DeviceBuffer::<f32>::uninit(stream, batch.saturating_mul(m * n))? };
@@ -117,9 +125,11 @@ pub(super) fn launch(
     let parts = SplitK { count, by_columns, is_wide };
     let gemm = strided_gemm(problem, &product);
     let width = n / product.epilogue.activation.columns() as usize;
-    // `cut` takes no more elements than fit.
+    // `cut_each` takes no more elements than fit.
     let threads = if is_wide { m * width / kernel::WIDE as usize } else { m * width };
-    let launch_config = LaunchConfig::linear(threads, kernel::THREADS).overlapping_previous();
+    let blocks = threads.div_ceil(kernel::THREADS as usize) as u32;
+    let grid = [blocks, 1, problem.batch];
+    let launch_config = LaunchConfig::new(grid, [kernel::THREADS, 1, 1]).overlapping_previous();
     let Matmul { c, epilogue, .. } = product;
     let arguments = (gemm, epilogue.args(false), c.data, parts, &sums);
     // SAFETY: `sums` has the parts that were just queued; shapes and strides have been checked; C is
@@ -167,6 +177,16 @@ mod tests {
         assert_eq!(cut(&problem(516), 4, 64), None);
         assert_eq!(cut(&problem(516), 10, 64), None);
         assert_eq!(cut(&Problem { batch: 2, ..problem(256) }, 4, 64), None);
+    }
+
+    #[test]
+    fn a_batch_has_the_parts_of_each_product() {
+        let three = Problem { batch: 3, ..problem(256) };
+        let parts = cut_each(&three, 2, 64).unwrap();
+        assert_eq!((parts.k, parts.batch, parts.c.batch_stride), (128, 6, 64 * 48));
+        assert_eq!(cut_each(&Problem { batch: MAX_BATCH_BLOCKS + 1, ..problem(256) }, 2, 64), None);
+        let sums = |problem| estimate_us(problem, 2) - START_US - ROUND_US;
+        assert!((sums(&three) / sums(&problem(256)) - 3.0).abs() < 1e-9);
     }
 
     #[test]

@@ -23,13 +23,13 @@ use primitives::wgmma::Element16;
 /// Threads of a block.
 pub const THREADS: u32 = 256;
 /// Blocks side by side on a multiprocessor.
-const RESIDENT: u32 = 6;
+const RESIDENT: u32 = 5;
 /// Loads of a thread under way at a time.
 pub const LOADS: u32 = 8;
 /// The same of [`WIDE`] elements each.
 const WIDE_LOADS: u32 = 4;
 
-/// How the parts' sums lie: a dense `[m, n]` of f32 a part, one part behind the other.
+/// How the parts' sums lie: a dense `[batch, m, n]` of f32 a part, one part behind the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, KernelArgs)]
 #[repr(C)]
 pub struct SplitK {
@@ -46,18 +46,18 @@ pub struct SplitK {
 /// Elements of a thread where that can be.
 pub const WIDE: u32 = 4;
 
-/// Threads that there is work for: elements of C, at most 2^31, or [`WIDE`] of them each.
+/// Threads that there is work for in a matrix of C: its elements, at most 2^31, or [`WIDE`] of them each.
 pub const fn threads(m: u32, n: u32, activation: u32, parts: &SplitK) -> u64 {
     let columns = Activation::from_code(activation).columns();
     let elements = m as u64 * (n / columns) as u64;
     if parts.is_wide { elements / WIDE as u64 } else { elements }
 }
 
-/// `C = epilogue(sum of the parts)`. Of `gemm`, k, A and B are not looked at, and the batch is 1.
+/// `C = epilogue(sum of the parts)`. Of `gemm`, k, A and B are not looked at.
 ///
 /// # Safety
-/// `sums` has `parts.count * m * n` elements; all else as for [`gemm_any`](fn@crate::any::gemm_any). Blocks
-/// of [`THREADS`] threads along x, for [`threads`].
+/// `sums` has `parts.count * batch * m * n` elements; all else as for [`gemm_any`](fn@crate::any::gemm_any).
+/// Blocks of [`THREADS`] threads along x, for [`threads`], and along z one for each matrix of C.
 #[kernel(launch_bounds(THREADS, RESIDENT))]
 pub unsafe fn gemm_sum_parts(
     gemm: StridedGemm,
@@ -69,7 +69,8 @@ pub unsafe fn gemm_sum_parts(
     grid::wait_dependencies();
     grid::launch_dependents();
     let index = thread::block_idx_x() * THREADS + thread::thread_idx_x();
-    if u64::from(index) >= threads(gemm.m, gemm.n, epilogue.activation, &parts) {
+    let StridedGemm { m, n, .. } = gemm;
+    if u64::from(index) >= threads(m, n, epilogue.activation, &parts) {
         return;
     }
     if parts.is_wide {
@@ -79,23 +80,24 @@ pub unsafe fn gemm_sum_parts(
     // SAFETY: the caller's word for the pointers.
     let epilogue: Epilogue<'_> = unsafe { Epilogue::new(&gemm, c, &epilogue, GroupInputs::first(&epilogue)) };
     let activation = epilogue.activation();
-    let width = gemm.n / activation.columns();
+    let width = n / activation.columns();
     // There is an element, so a row and a column; `max` is for the compiler, which sees a division by 0.
     let (row, column) = if parts.by_columns {
-        (index % gemm.m.max(1), index / gemm.m.max(1))
+        (index % m.max(1), index / m.max(1))
     } else {
         (index / width.max(1), index % width.max(1))
     };
-    let place = Place { batch: 0, row, column };
+    let place = Place { batch: thread::block_idx_z(), row, column };
     let first = column * activation.columns();
     // SAFETY: elements of the product and of C, which is this thread's alone.
     unsafe {
         let bits = match activation {
             Activation::SwiGlu => {
-                let pair = [first, first + 1].map(|column| sum(sums, &parts, &gemm, row, column));
+                let of = |column: u32| sum(sums, &parts, &gemm, Place { column, ..place });
+                let pair = [first, first + 1].map(of);
                 epilogue.finish_pair(pair, place, first)
             }
-            one => epilogue.finish(one, sum(sums, &parts, &gemm, row, first), place),
+            one => epilogue.finish(one, sum(sums, &parts, &gemm, place), place),
         };
         epilogue.raise(bits);
     }
@@ -106,12 +108,13 @@ pub unsafe fn gemm_sum_parts(
 /// # Safety
 /// It is one of the product.
 #[inline(always)]
-unsafe fn sum(sums: *const f32, parts: &SplitK, gemm: &StridedGemm, row: u32, column: u32) -> f32 {
+unsafe fn sum(sums: *const f32, parts: &SplitK, gemm: &StridedGemm, place: Place) -> f32 {
     let (m, n) = (gemm.m as usize, gemm.n as usize);
-    let (row, column) = (row as usize, column as usize);
+    let (row, column) = (place.row as usize, place.column as usize);
     let first = if parts.by_columns { column * m + row } else { row * n + column };
+    let (first, all) = (place.batch as usize * (m * n) + first, gemm.batch as usize * (m * n));
     // SAFETY: the caller's contract.
-    let part = |part: u32| unsafe { sums.add(part as usize * (m * n) + first).read() };
+    let part = |part: u32| unsafe { sums.add(part as usize * all + first).read() };
     let mut sum = 0.0;
     let mut next = 0;
     while next + LOADS <= parts.count {
@@ -148,13 +151,14 @@ unsafe fn wide(
     c: *mut u8,
     first: u32,
 ) {
-    let StridedGemm { m, n, c: Layout { ty, row, column, .. }, .. } = *gemm;
+    let StridedGemm { m, n, batch, c: Layout { ty, row, column, batch: matrix }, .. } = *gemm;
     let (length, line) = if parts.by_columns { (m, column) } else { (n, row) };
-    let matrix = m as usize * n as usize;
+    let (index, each) = (thread::block_idx_z(), m as usize * n as usize);
+    let (begin, all) = (index as usize * each + first as usize, batch as usize * each);
     let part = |part: u32| -> [f32; WIDE as usize] {
         // SAFETY: the caller's contract; parts are whole numbers of neighbours, so all begin at 16-byte
         // boundaries.
-        unsafe { vector::load_v4(sums.add(part as usize * matrix + first as usize)) }
+        unsafe { vector::load_v4(sums.add(part as usize * all + begin)) }
     };
     let mut sum = [0.0f32; WIDE as usize];
     let mut next = 0;
@@ -171,7 +175,7 @@ unsafe fn wide(
     }
     // There are elements, so a line has some; `max` is for the compiler, which sees a division by 0.
     let (number, along) = (first / length.max(1), first % length.max(1));
-    let place = (u64::from(number) * line + u64::from(along)) as usize;
+    let place = (u64::from(index) * matrix + u64::from(number) * line + u64::from(along)) as usize;
     let EpilogueParams { alpha, beta, .. } = *epilogue;
     unroll!(I in 0..4, { sum[I] *= alpha; });
     // SAFETY: elements of C that are the thread's; lines begin at 16-byte boundaries.

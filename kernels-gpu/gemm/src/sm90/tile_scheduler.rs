@@ -27,9 +27,11 @@ pub struct GemmShape {
     pub batch: u32,
     /// Rows of clusters' tiles in a raster group ([`layout::grouped_tile`]). At least 1.
     pub raster_group: u32,
-    /// Where the batch is the parts of one product: from the first k of a part to that of the next, a
-    /// multiple of a stage's. 0: it is a batch of products.
+    /// Where the batch is parts of products, the first one of each, then the second ones: from the first k of
+    /// a part to that of the next, a multiple of a stage's. 0: it is a batch of products.
     pub part_k: u32,
+    /// How many products are in parts then. At least 1.
+    pub products: u32,
     /// Rows of the boxes of A's map, if it is contiguous along k: a multiple of 8 that divides a block's part
     /// of the tile, or at least m. Boxes outside of the matrix are left out, in any order of A. 0: a box is
     /// the part, and all come.
@@ -42,13 +44,21 @@ impl GemmShape {
     /// A batch of products, each with its k in one piece, and with boxes that are a block's whole part.
     #[inline(always)]
     pub const fn new([m, n, k]: [u32; 3], batch: u32, raster_group: u32) -> Self {
-        Self { m, n, k, batch, raster_group, part_k: 0, box_m: 0, box_n: 0 }
+        Self { m, n, k, batch, raster_group, part_k: 0, products: 1, box_m: 0, box_n: 0 }
     }
 
     /// Where the operands of a tile begin: their k, and their matrices in the maps of A and of B.
     #[inline(always)]
     pub fn origin(&self, tile: TileCoord) -> (u32, [u32; 2]) {
-        if self.part_k == 0 { (0, [tile.batch, tile.group]) } else { (tile.batch * self.part_k, [0; 2]) }
+        if self.part_k == 0 {
+            (0, [tile.batch, tile.group])
+        } else if self.products == 1 {
+            (tile.batch * self.part_k, [0; 2])
+        } else {
+            // `max` is for the compiler, which sees a division by 0.
+            let products = self.products.max(1);
+            (tile.batch / products * self.part_k, [tile.batch % products; 2])
+        }
     }
 
     /// Stages' worth of k.

@@ -144,7 +144,7 @@ fn in_parts(
     let ([.., block_k], view) = (entry.block, &View::new(problem, swap));
     let (tiles, stages) = (clusters(entry, view, problem.batch), problem.k.div_ceil(block_k));
     for count in split_k::counts(tiles, resident(entry, device), stages) {
-        let Some(parts) = split_k::cut(problem, count, block_k) else { continue };
+        let Some(parts) = split_k::cut_each(problem, count, block_k) else { continue };
         let parts_us = cost::estimate_us(Work { entry, view, problem: &parts, copies, device });
         let estimate_us = parts_us + split_k::estimate_us(problem, count);
         if estimate_us < whole.estimate_us {
@@ -252,7 +252,8 @@ pub(crate) fn terms(problem: &Problem, device: &DeviceCapabilities, config: &Con
         }
         band => bands::of(problem, band),
     };
-    let part = if config.split_k > 1 { split_k::cut(&part, config.split_k, entry.block[2])? } else { part };
+    let part =
+        if config.split_k > 1 { split_k::cut_each(&part, config.split_k, entry.block[2])? } else { part };
     let [to_a, to_b] = config.repack;
     let copies = if config.swap { [flip_copy(to_b), flip_copy(to_a)] } else { [to_a, to_b] };
     let view = &View::new(&part, config.swap);

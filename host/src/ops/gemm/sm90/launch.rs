@@ -37,25 +37,28 @@ pub(super) fn launch_matmul(
 ) -> Result<()> {
     if config.split_k > 1 {
         return split_k::launch(stream, problem, config, product, |parts, of_parts| {
-            launch_parts(stream, parts, config, of_parts, parts.k)
+            launch_parts(stream, parts, config, of_parts, [parts.k, problem.batch])
         });
     }
     if let Band::Blocks(rows, columns) = config.band {
         return bands::each(product, problem, [rows, columns], |block, of_block| {
-            launch_parts(stream, block, config, of_block, 0)
+            launch_parts(stream, block, config, of_block, WHOLE)
         });
     }
-    launch_parts(stream, problem, config, product, 0)
+    launch_parts(stream, problem, config, product, WHOLE)
 }
 
-/// The same for a batch that is the parts of one product, from each of which it is so far along k to the next
-/// one; 0: it is a batch of products.
+/// Of a batch of products, not of their parts.
+const WHOLE: [u32; 2] = [0, 1];
+
+/// The same for a batch that is parts of products: from each part so far along k to the next one of its
+/// product, and how many products there are; or [`WHOLE`].
 pub(super) fn launch_parts(
     stream: &Stream,
     problem: &Problem,
     config: &Config,
     product: Matmul<'_>,
-    part_k: u32,
+    [part_k, products]: [u32; 2],
 ) -> Result<()> {
     let index = if let Kernel::Sm90(index) = config.kernel { usize::from(index) } else { usize::MAX };
     let Some(entry) = TABLE.get(index) else {
@@ -75,7 +78,7 @@ pub(super) fn launch_parts(
     let (output, data) = (output(problem, c_view), c.data.view().within());
     let transposed = problem.c.order == Order::Columns;
     let whole = GemmShape::new([view.m, view.n, problem.k], problem.batch, raster_group(entry));
-    let shape = GemmShape { part_k, box_m: rows_a, box_n: rows_b, ..whole };
+    let shape = GemmShape { part_k, products, box_m: rows_a, box_n: rows_b, ..whole };
     let maps = [map_a, map_b, map_c, map_source];
     let launched = Launch { maps, shape, output, data, epilogue, transposed, groups: None, scales: None };
     let device = DeviceCapabilities::of(stream.device());
