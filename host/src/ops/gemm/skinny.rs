@@ -14,7 +14,7 @@ use super::check::invalid;
 use super::config::{Candidate, Config, Kernel, Rejection};
 use super::matmul::Matmul;
 use super::matrix::ROW_ALIGNMENT;
-use super::problem::{Order, Problem};
+use super::problem::{Order, Precision, Problem};
 use super::select::{CandidateSink, DeviceCapabilities};
 use super::sm90::ARCH as HOPPER;
 
@@ -44,8 +44,8 @@ fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &mut dyn Can
         return sink.reject(Rejection { kernel: Kernel::Skinny.name(), why });
     }
     for width in Width::ALL {
-        if width.shared_bytes(problem.m) <= device.shared_bytes {
-            let tile = [skinny::MAX_M, width.columns(), width.depth(problem.b.dtype.size() as u32)];
+        if width.takes(problem.m) && width.shared_bytes(problem.m) <= device.shared_bytes {
+            let tile = [skinny::max_m(problem.b.dtype.size() as u32), width.columns(), width.depth(problem.b.dtype.size() as u32)];
             sink.add(Candidate {
                 config: Config::new(Kernel::Skinny, tile, skinny::STAGES),
                 estimate_us: estimate_us(width, problem, device),
@@ -57,24 +57,33 @@ fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &mut dyn Can
 
 /// Why the kernels cannot do the problem.
 fn lacks(problem: &Problem, device: &DeviceCapabilities) -> Option<&'static str> {
-    let Problem { m, n, k, batch, a, b, .. } = *problem;
+    let Problem { m, n, k, batch, a, b, precision, .. } = *problem;
     let is_narrow = b.dtype.size() == 1;
     // Elements of a 16-byte unit.
     let unit = ROW_ALIGNMENT as u32 / b.dtype.size() as u32;
+    let is_tf32 = b.dtype == DType::F32;
     let rules = [
         (device.arch.major >= 8, "wants a device of sm_80 or later"),
-        (m <= skinny::MAX_M, "takes up to 16 rows"),
+        (m <= skinny::max_m(b.dtype.size() as u32), "takes up to 16 rows, of tf32 32"),
         (batch == 1, "takes no batches"),
         (
-            a.dtype == b.dtype && matches!(a.dtype, DType::F16 | DType::BF16 | DType::F8E4M3 | DType::F8E5M2),
-            "A and B are both f16, bf16, E4M3 or E5M2",
+            a.dtype == b.dtype
+                && matches!(
+                    a.dtype,
+                    DType::F16 | DType::BF16 | DType::F32 | DType::F8E4M3 | DType::F8E5M2
+                ),
+            "A and B are both f16, bf16, f32, E4M3 or E5M2",
         ),
+        (!is_tf32 || precision == Precision::Tf32, "reads f32 as tf32, which is not allowed"),
+        (!is_tf32 || b.order == Order::Rows, "wants B by rows for tf32"),
         (!is_narrow || device.arch == HOPPER, "wants a device of compute capability 9.0 for 8-bit elements"),
         (!is_narrow || b.order == Order::Columns, "wants B by columns for 8-bit elements"),
-        (k > 0 && k.is_multiple_of(unit), "k is a multiple of 8 (of 16 for 8-bit elements), and not 0"),
-        (a.order == Order::Rows, "wants A by rows"),
+        (k > 0 && k.is_multiple_of(unit), "k is a multiple of 8 (of 16 for 8 bits, 4 for tf32), and not 0"),
+        (a.order != Order::Strided, "wants A by rows or by columns"),
+        (!is_narrow || a.order == Order::Rows, "wants A by rows for 8-bit elements"),
+        (a.order != Order::Columns || m.is_multiple_of(unit), "m is a multiple of 8 (4 for tf32) where A lies by columns"),
         (b.order != Order::Strided, "wants B by rows or by columns"),
-        (b.order != Order::Rows || n.is_multiple_of(unit), "n is a multiple of 8 where B lies by rows"),
+        (b.order != Order::Rows || n.is_multiple_of(unit), "n is a multiple of 8 (4 for tf32) where B lies by rows"),
         (
             u64::from(a.alignment.min(b.alignment)) >= ROW_ALIGNMENT,
             "every row of A, and row or column of B, begins at a multiple of 16 bytes",
@@ -136,6 +145,7 @@ fn launch_skinny(stream: &Stream, problem: &Problem, config: &Config, product: M
             (DType::F16, _) => launch::<skinny::gemm_skinny_f16_nn>(stream, config, arguments),
             (DType::F8E4M3, _) => launch::<narrow::gemm_skinny_e4m3_nt>(stream, config, arguments),
             (DType::F8E5M2, _) => launch::<narrow::gemm_skinny_e5m2_nt>(stream, config, arguments),
+            (DType::F32, _) => launch::<skinny::gemm_skinny_tf32_nn>(stream, config, arguments),
             (_, Order::Columns) => launch::<skinny::gemm_skinny_bf16_nt>(stream, config, arguments),
             _ => launch::<skinny::gemm_skinny_bf16_nn>(stream, config, arguments),
         }
@@ -145,7 +155,7 @@ fn launch_skinny(stream: &Stream, problem: &Problem, config: &Config, product: M
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::gemm::problem::{EpilogueDesc, Operand, Precision};
+    use crate::ops::gemm::problem::{EpilogueDesc, Operand};
     use crate::ops::gemm::select::All;
 
     const H200: DeviceCapabilities = DeviceCapabilities::H200;
