@@ -1,5 +1,6 @@
 //! The main loop: the copies of the stages, and the products of a stage.
 
+use cuda_std::misc::opaque;
 use cuda_std::{async_copy, matrix, mma, thread, vector};
 use layout::UNIT_BYTES;
 use num::{bf16, f16};
@@ -14,8 +15,6 @@ use primitives::warp::LANES;
 pub(crate) trait Word: Copy + 'static {
     /// Bytes of an element.
     const BYTES: u32;
-    /// Most eights of rows that the kernels take.
-    const MOST_EIGHTS: u32 = 2;
     /// Words of an element, where there are not several in a word.
     const WORDS: u32 = if Self::BYTES > WORD_BYTES { Self::BYTES / WORD_BYTES } else { 1 };
 
@@ -58,7 +57,6 @@ pub(crate) struct HalfTf32(#[allow(dead_code, reason = "it is there for its size
 
 impl Word for HalfTf32 {
     const BYTES: u32 = size_of::<f32>() as u32;
-    const MOST_EIGHTS: u32 = 4;
 
     #[inline(always)]
     unsafe fn mma(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
@@ -282,7 +280,9 @@ unsafe fn right<S: Tile>(stage: u32, step: u32) -> [u32; 4] {
             let column = column + number % 2 * 8;
             matrix::ldmatrix_x4_trans(stage + S::right(k + number / 2 * 8 + line, column / UNIT))
         } else {
-            // Instructions that turn matrices turn words.
+            // Instructions that turn matrices turn words. The places of all elements of all steps would be
+            // too many to keep in registers: they are computed anew.
+            let lane = opaque(lane);
             let (g, t) = (lane / 4, lane % 4);
             let mut elements = [0; 4];
             unroll!(I in 0..4, {
@@ -334,6 +334,7 @@ unsafe fn left_down<S: Tile>(stage: u32, first: u32, pair: u32) -> [u32; 4] {
         if S::WORDS == 1 {
             matrix::ldmatrix_x4_trans(stage + S::left_down(k + lane, first / UNIT))
         } else {
+            let lane = opaque(lane);
             let (row, k) = (first + lane / 4, k + lane % 4);
             let mut elements = [0; 4];
             unroll!(I in 0..4, {

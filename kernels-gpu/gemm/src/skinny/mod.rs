@@ -1,5 +1,5 @@
 //! Products with few rows, which are as fast as the right factor comes from memory: `C = epilogue(A B)` in
-//! f16, bf16, tf32 or 8 bits, `A: [m, k]` with `m <= 16`, of tf32 `m <= 32`.
+//! f16, bf16, tf32 or 8 bits, `A: [m, k]` with `m <= 32`.
 //!
 //! ```text
 //!                 B: 16 GROUPS columns                 a block: 8 warps, GROUPS beside each other, the others along k
@@ -18,6 +18,7 @@
 //!   So the sums of a tile hide behind the copies of the next.
 //! * **Sums.** Each warp sums its slice of k (64 of every `DEPTH` elements); the slices are added in their
 //!   order through shared memory. Results are bitwise repeatable, but depend on `GROUPS`.
+//! * **Parts of k.** A batch may be the parts of k of one product, whose sums another kernel adds.
 //! * **Width.** Wide blocks read A less often and B in longer pieces, narrow ones share a small result out
 //!   better.
 //!
@@ -47,7 +48,7 @@ use block::{Factors, HalfTf32, Mainloop};
 use cuda_std::{kernel, shared, thread, vector};
 use num::{bf16, f16};
 use shape::{GROUP, Partials, Shape, Tile};
-pub use shape::{STAGES, THREADS};
+pub use shape::{MAX_M, STAGES, THREADS};
 
 /// Evaluates an expression with the shape `$s` of a number of groups and eights of rows that is known at run
 /// time. Four eights of a single group find no room.
@@ -71,11 +72,6 @@ macro_rules! with_shape {
         type $s<const ALONG: bool, const WORDS: u32> = Shape<$groups, $eights, ALONG, WORDS>;
         $body
     }};
-}
-
-/// Most rows of A, for elements of so many bytes.
-pub const fn max_m(bytes: u32) -> u32 {
-    shape::ROWS * if bytes == HalfTf32::BYTES { HalfTf32::MOST_EIGHTS } else { bf16::MOST_EIGHTS }
 }
 
 /// Eights of rows of a tile.
@@ -136,10 +132,10 @@ impl Width {
 pub(crate) unsafe fn run<T: Word, const ALONG_K: bool, const WORDS: u32>(
     gemm: &StridedGemm,
     epilogue: &EpilogueParams,
-    a: *const u8,
-    b: *const u8,
+    [a, b]: [*const u8; 2],
     c: *mut u8,
     groups: u32,
+    part: u32,
 ) {
     const { assert!(ALONG_K || T::BYTES >= shape::WORD_BYTES, "words hold neighbours along k") };
     const { assert!(T::WORDS == WORDS) };
@@ -151,10 +147,15 @@ pub(crate) unsafe fn run<T: Word, const ALONG_K: bool, const WORDS: u32>(
     // 8-bit factors have several in a word, which nothing here turns.
     let a_down = T::BYTES >= shape::WORD_BYTES && a_layout.column > a_layout.row;
     let a_pitch = T::words(if a_down { a_layout.column } else { a_layout.row }) as usize;
-    let (a, b) = (a.cast(), b.cast());
-    let k = T::words(u64::from(gemm.k)) as u32;
+    let index = thread::block_idx_z();
+    let matrix = |base: *const u8, apart: u64| {
+        base.cast::<T>().wrapping_add(T::words(u64::from(index) * apart) as usize)
+    };
+    let (a, b) = (matrix(a, a_layout.batch), matrix(b, b_layout.batch));
+    let depth = if part == 0 { gemm.k } else { part.min(gemm.k - index * part) };
+    let k = T::words(u64::from(depth)) as u32;
     let factors: Factors<T> = Factors { m, n, k, a, a_pitch, a_down, b, b_pitch };
-    let eights = eights(m).min(T::MOST_EIGHTS);
+    let eights = eights(m);
     let base = shared::address_of(shared::dynamic_shared_mem::<u8>());
     let columns = groups * GROUP;
     let mut column = thread::block_idx_x() * columns;
@@ -168,7 +169,7 @@ pub(crate) unsafe fn run<T: Word, const ALONG_K: bool, const WORDS: u32>(
         while column < n {
             let partials = with_shape!(groups, eights, |S| mainloop.tile::<S<ALONG_K, WORDS>>());
             thread::sync_threads();
-            let bits = store(base, partials, [m, n], TileCoord { batch: 0, row: 0, column }, epilogue);
+            let bits = store(base, partials, [m, n], TileCoord { batch: index, row: 0, column }, epilogue);
             largest = if bits > largest { bits } else { largest };
             column += thread::grid_dim_x() * columns;
         }
@@ -240,10 +241,11 @@ macro_rules! kernels {
         #[doc = concat!("`C = epilogue(A B)` for ", $what, "; C, bias and residual are of any type.")]
         ///
         /// # Safety
-        /// As for [`gemm_any`](fn@crate::any::gemm_any), within the limits of the module; one matrix.
-        /// `groups` is [`Width::groups`](crate::skinny::Width::groups), with
+        /// As for [`gemm_any`](fn@crate::any::gemm_any), within the limits of the module. `groups` is [`Width::groups`](crate::skinny::Width::groups), with
         /// [`Width::shared_bytes`](crate::skinny::Width::shared_bytes)`(m)` of dynamic shared memory; any
-        /// number of blocks along x, of [`THREADS`] threads.
+        /// number of blocks along x, those of the batch along z, of [`THREADS`] threads. `part` is 0, or the
+        /// batch is the parts of k of one product, as for
+        /// [`gemm_skinny_direct_b16`](fn@crate::skinny::direct::gemm_skinny_direct_b16).
         #[kernel(launch_bounds(THREADS, 1))]
         pub unsafe fn $name(
             gemm: StridedGemm,
@@ -252,11 +254,12 @@ macro_rules! kernels {
             b: *const u8,
             c: *mut u8,
             groups: u32,
+            part: u32,
         ) {
             // SAFETY: the caller's contract.
             unsafe {
                 run::<$word, $along_k, { <$word as $crate::skinny::Word>::WORDS }>(
-                    &gemm, &epilogue, a, b, c, groups,
+                    &gemm, &epilogue, [a, b], c, groups, part,
                 )
             }
         }

@@ -3,6 +3,8 @@
 use layout::{UNIT_BYTES, swizzle_units};
 use primitives::warp::LANES;
 
+/// Most rows of the left factor and of the result.
+pub const MAX_M: u32 = 4 * ROWS;
 /// Threads of a block.
 pub const THREADS: u32 = 256;
 /// Stages of the pipeline: all but one are under way while that one is used.
