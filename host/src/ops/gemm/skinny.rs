@@ -41,7 +41,7 @@ const COLUMN_US: f64 = 0.003;
 /// much longer.
 const SECTOR_BYTES: u64 = 32;
 const STRADDLING: f64 = 1.1;
-/// What the kernels have not been timed at is taken only where it promises this much: more than 16 rows, tf32,
+/// Ways that have not been timed are taken only where they promise this much: more than 16 rows, tf32,
 /// columns of A, batches, parts of k.
 const UNTIMED: f64 = 1.15;
 const TIMED_M: u32 = 16;

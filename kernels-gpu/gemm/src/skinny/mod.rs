@@ -241,7 +241,8 @@ macro_rules! kernels {
         #[doc = concat!("`C = epilogue(A B)` for ", $what, "; C, bias and residual are of any type.")]
         ///
         /// # Safety
-        /// As for [`gemm_any`](fn@crate::any::gemm_any), within the limits of the module. `groups` is [`Width::groups`](crate::skinny::Width::groups), with
+        /// As for [`gemm_any`](fn@crate::any::gemm_any), within the limits of the module. `groups` is
+        /// [`Width::groups`](crate::skinny::Width::groups), with
         /// [`Width::shared_bytes`](crate::skinny::Width::shared_bytes)`(m)` of dynamic shared memory; any
         /// number of blocks along x, those of the batch along z, of [`THREADS`] threads. `part` is 0, or the
         /// batch is the parts of k of one product, as for
