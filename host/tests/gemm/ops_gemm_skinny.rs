@@ -1,19 +1,30 @@
-//! Products of up to 16 rows against the oracle: every width of block, both orders of B, every epilogue.
+//! Products of up to 32 rows against the oracle: every width of block, both orders of B, every epilogue.
 
 use crate::gemm_case::{Case, DENSE, Lie, Number, Outcome, PLAIN, TRANSPOSED, device};
 use gemm::skinny::Width;
 use half::{bf16, f16};
-use ironwarp::ops::gemm::{Activation, Config, Kernel, Matmul, Matrix, MatrixMut, candidates};
+use ironwarp::ops::gemm::{
+    Activation, Config, Kernel, Matmul, Matrix, MatrixMut, Precision, Repack, candidates,
+};
 use ironwarp::{DeviceBuffer, Stream};
 use num::{E4M3, E5M2};
 use testkit::{Family, compare};
 
-const SKINNY: Case = Case { kernels: |config| matches!(config.kernel, Kernel::Skinny), ..PLAIN };
+const SKINNY: Case = Case {
+    kernels: |config| is_skinny(config) && config.split_k == 1 && config.repack == [Repack::No; 2],
+    ..PLAIN
+};
+
+fn is_skinny(config: &Config) -> bool {
+    config.kernel == Kernel::Skinny
+}
 
 /// Checks a case that every width of block can do for which the device has the shared memory.
 fn check<T: Number, C: Number>(case: &Case) -> Outcome {
     let room = device()?.properties().shared_per_block_optin;
-    let widths = Width::ALL.into_iter().filter(|width| width.shared_bytes(case.m as u32) <= room).count();
+    let m = case.m as u32;
+    let widths =
+        Width::ALL.into_iter().filter(|width| width.takes(m) && width.shared_bytes(m) <= room).count();
     assert!(widths > 0);
     assert_eq!(case.check::<T, T, C>()?, widths, "{case:?}");
     Ok(())
@@ -26,7 +37,7 @@ fn check_both(case: &Case) -> Outcome {
 
 #[test]
 fn skinny_every_number_of_rows() -> Outcome {
-    for m in 1..=16 {
+    for m in (1..=17).chain([24, 25, 32]) {
         for b in [DENSE, TRANSPOSED] {
             check_both(&Case { m, n: 40, k: 136, b, ..SKINNY })?;
         }
@@ -73,7 +84,71 @@ fn skinny_8_bit_factors() -> Outcome {
     assert_eq!(Case { m: 4, n: 32, k: 32, ..SKINNY }.check::<E4M3, E4M3, bf16>()?, 0);
     let case = Case { m: 4, n: 32, k: 24, b: TRANSPOSED, ..SKINNY };
     assert_eq!(case.check::<E4M3, E4M3, bf16>()?, 0);
+    assert_eq!(Case { m: 16, k: 32, a: TRANSPOSED, ..case }.check::<E4M3, E4M3, bf16>()?, 0);
     assert_eq!(Case { k: 32, ..case }.check::<E4M3, E5M2, bf16>()?, 0);
+    Ok(())
+}
+
+/// Batches; parts of k, of which the last one is shorter; and A that is copied first.
+#[test]
+fn skinny_batches_parts_and_copies() -> Outcome {
+    for (a, b) in [(DENSE, TRANSPOSED), (TRANSPOSED, DENSE), (Lie { shared: true, ..DENSE }, DENSE)] {
+        check_both(&Case { m: 8, n: 40, k: 72, batch: 3, a, b, bias: true, ..SKINNY })?;
+    }
+    let in_parts = Case { kernels: |config| is_skinny(config) && config.split_k > 1, ..PLAIN };
+    for (a, b) in [(DENSE, TRANSPOSED), (TRANSPOSED, DENSE)] {
+        let case = Case { m: 8, n: 24, k: 8200, a, b, bias: true, ..in_parts };
+        assert!(case.check::<bf16, bf16, bf16>()? > 0, "{case:?}");
+        let case = Case { precision: Precision::Tf32, b: DENSE, ..case };
+        assert!(case.check::<f32, f32, f32>()? > 0, "{case:?}");
+    }
+    let copied = Case { kernels: |config| is_skinny(config) && config.repack[0] == Repack::Rows, ..PLAIN };
+    let case = Case { m: 11, n: 24, k: 72, a: TRANSPOSED, ..copied };
+    assert!(case.check::<bf16, bf16, f32>()? > 0);
+    assert_eq!(Case { m: 8, ..case }.check::<bf16, bf16, f32>()?, 0, "it is read as it lies");
+    Ok(())
+}
+
+/// A by columns goes to shared memory as it lies.
+#[test]
+fn skinny_columns_of_a() -> Outcome {
+    for (m, n, k) in [(8, 8, 8), (8, 40, 136), (16, 136, 520), (32, 24, 1032)] {
+        for b in [DENSE, TRANSPOSED] {
+            check_both(&Case { m, n, k, a: TRANSPOSED, b, ..SKINNY })?;
+            check_both(&Case { m, n, k, a: Lie { gap: 8, skip: 8, ..TRANSPOSED }, b, bias: true, ..SKINNY })?;
+        }
+    }
+    Ok(())
+}
+
+/// tf32 by rows of B: up to 32 rows of A, which lies either way.
+#[test]
+fn skinny_tf32() -> Outcome {
+    let tf32 = Case { precision: Precision::Tf32, ..SKINNY };
+    for m in [1, 3, 8, 9, 16, 17, 24, 31, 32] {
+        check::<f32, f32>(&Case { m, n: 40, k: 136, ..tf32 })?;
+    }
+    for m in [4, 8, 12, 16, 20, 28, 32] {
+        check::<f32, f32>(&Case { m, n: 36, k: 100, a: TRANSPOSED, ..tf32 })?;
+    }
+    for (n, k) in [(4, 4), (20, 260), (132, 64), (132, 1028)] {
+        for a in [DENSE, TRANSPOSED, Lie { gap: 4, skip: 4, ..TRANSPOSED }] {
+            check::<f32, bf16>(&Case { m: 12, n, k, a, bias: true, residual: true, ..tf32 })?;
+        }
+    }
+    for family in Family::ALL {
+        for a in [DENSE, TRANSPOSED] {
+            check::<f32, f32>(&Case { family, m: 32, n: 64, k: 320, a, ..tf32 })?;
+        }
+    }
+    // More tiles than blocks.
+    check::<f32, f32>(&Case { m: 24, n: 2400, k: 68, a: TRANSPOSED, ..tf32 })?;
+    for refused in
+        [Case { m: 33, ..tf32 }, Case { b: TRANSPOSED, ..tf32 }, Case { m: 6, a: TRANSPOSED, ..tf32 }]
+    {
+        let case = Case { m: refused.m.max(4), n: 16, k: 16, ..refused };
+        assert_eq!(case.check::<f32, f32, f32>()?, 0, "{case:?}");
+    }
     Ok(())
 }
 
@@ -131,13 +206,12 @@ fn skinny_every_family_of_input() -> Outcome {
 fn skinny_refuses_what_it_cannot_do() -> Outcome {
     let odd = Lie { gap: 1, ..DENSE };
     let cases = [
-        Case { m: 17, n: 16, k: 16, ..SKINNY },
+        Case { m: 33, n: 16, k: 16, ..SKINNY },
         Case { m: 4, n: 16, k: 12, ..SKINNY },
         Case { m: 4, n: 12, k: 16, ..SKINNY },
         Case { m: 4, n: 16, k: 16, a: odd, ..SKINNY },
         Case { m: 4, n: 16, k: 16, b: Lie { skip: 1, ..TRANSPOSED }, ..SKINNY },
-        Case { m: 4, n: 16, k: 16, a: TRANSPOSED, ..SKINNY },
-        Case { m: 4, n: 16, k: 16, batch: 2, ..SKINNY },
+        Case { m: 12, n: 16, k: 16, a: TRANSPOSED, ..SKINNY },
         Case { m: 4, n: 16, k: 0, ..SKINNY },
     ];
     for case in cases {

@@ -174,11 +174,8 @@ fn memory_us(groups: Groups, b: &Layout, problem: &Problem, device: &DeviceCapab
 fn launch_direct(stream: &Stream, problem: &Problem, config: &Config, product: Matmul<'_>) -> Result<()> {
     if config.split_k > 1 {
         return split_k::launch(stream, problem, config, product, |parts, of_parts| {
-            let gemm = StridedGemm { k: problem.k, ..strided_gemm(parts, &of_parts) };
-            let StridedGemm { a, b, .. } = gemm;
-            let a = Layout { batch: u64::from(parts.k) * a.column, ..a };
-            let b = Layout { batch: u64::from(parts.k) * b.row, ..b };
-            launch_blocks(stream, StridedGemm { a, b, ..gemm }, config, of_parts, parts.k)
+            let gemm = split_k::strided(problem.k, parts, &of_parts);
+            launch_blocks(stream, gemm, config, of_parts, parts.k)
         });
     }
     launch_blocks(stream, strided_gemm(problem, &product), config, product, 0)

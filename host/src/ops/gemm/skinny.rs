@@ -1,5 +1,6 @@
 //! Few rows: [`gemm::skinny`], as fast as B comes from memory.
 
+use gemm::any::StridedGemm;
 use gemm::skinny::{self, Width};
 use gemm::sm90::skinny as narrow;
 
@@ -11,12 +12,14 @@ use crate::tensor::DType;
 use super::any::strided_gemm;
 use super::backend::Backend;
 use super::check::invalid;
-use super::config::{Candidate, Config, Kernel, Rejection};
+use super::config::{Candidate, Config, Kernel, Rejection, Repack};
 use super::matmul::Matmul;
 use super::matrix::ROW_ALIGNMENT;
-use super::problem::{Order, Problem};
+use super::problem::{Operand, Order, Precision, Problem};
+use super::repack::{self, MAX_BATCH_BLOCKS};
 use super::select::{CandidateSink, DeviceCapabilities};
 use super::sm90::ARCH as HOPPER;
+use super::split_k;
 
 pub(super) const BACKEND: Backend =
     Backend { candidates, has: |kernel| kernel == Kernel::Skinny, launch: launch_skinny };
@@ -30,51 +33,98 @@ const START_US: f64 = 2.5;
 /// The end of a tile that another one follows: 3 x 26144 x 160 takes 13.4 us in tiles of 16 columns, 5.5 in
 /// those of 128.
 const FOLLOWED_US: f64 = 0.8;
+/// The same where the other one is of another matrix, or part of k: its copies begin anew.
+const BEGUN_US: f64 = 1.5;
 /// A column's part in the end of a tile.
 const COLUMN_US: f64 = 0.003;
 /// Where lines of B begin at no multiple of these bytes, copies take more of them from memory, and take so
 /// much longer.
 const SECTOR_BYTES: u64 = 32;
 const STRADDLING: f64 = 1.1;
+/// Ways that have not been timed are taken only where they promise this much: more than 16 rows, tf32,
+/// columns of A, batches, parts of k.
+const UNTIMED: f64 = 1.15;
+const TIMED_M: u32 = 16;
 /// Cost of a byte of A, which comes from the L2 cache, relative to a byte of B.
 const CACHED: f64 = 0.07;
 
 fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &mut dyn CandidateSink) {
-    if let Some(why) = lacks(problem, device) {
-        return sink.reject(Rejection { kernel: Kernel::Skinny.name(), why });
-    }
+    let alignment = ROW_ALIGNMENT as u32;
+    let copied = Problem { a: Operand { order: Order::Rows, alignment, ..problem.a }, ..*problem };
+    let (lies, to_a) = match (lacks(problem, device), lacks(&copied, device)) {
+        (None, _) => (problem, Repack::No),
+        (_, None) => (&copied, Repack::Rows),
+        (_, Some(why)) => return sink.reject(Rejection { kernel: Kernel::Skinny.name(), why }),
+    };
+    let copy_us = repack::estimate_us(to_a, &problem.a, [problem.m, problem.k], problem.batch, device);
     for width in Width::ALL {
-        if width.shared_bytes(problem.m) <= device.shared_bytes {
-            let tile = [skinny::MAX_M, width.columns(), width.depth(problem.b.dtype.size() as u32)];
-            sink.add(Candidate {
-                config: Config::new(Kernel::Skinny, tile, skinny::STAGES),
-                estimate_us: estimate_us(width, problem, device),
-                why: "few rows: streams B once, as fast as it comes from memory",
-            });
+        if width.takes(problem.m) && width.shared_bytes(problem.m) <= device.shared_bytes {
+            add(width, lies, (to_a, copy_us), device, sink);
+        }
+    }
+}
+
+/// The candidate, and those with k in parts that are estimated to be faster.
+fn add(
+    width: Width,
+    problem: &Problem,
+    (to_a, copy_us): (Repack, f64),
+    device: &DeviceCapabilities,
+    sink: &mut dyn CandidateSink,
+) {
+    let depth = width.depth(problem.b.dtype.size() as u32);
+    let tile = [skinny::MAX_M, width.columns(), depth];
+    let config = Config { repack: [to_a, Repack::No], ..Config::new(Kernel::Skinny, tile, skinny::STAGES) };
+    let whole_us = copy_us + estimate_us(width, problem, device);
+    let why = "few rows: streams B once, as fast as it comes from memory";
+    sink.add(Candidate { config, estimate_us: whole_us, why });
+    // The kernel that adds the parts' sums is built for Hopper alone.
+    if device.arch != HOPPER {
+        return;
+    }
+    let (tiles, stages) = (width.tiles(problem.n), problem.k.div_ceil(depth));
+    for count in split_k::counts(tiles, device.sm_count.max(1), stages) {
+        let Some(parts) = split_k::cut(problem, count, depth) else { continue };
+        let estimate_us = copy_us + estimate_us(width, &parts, device) + split_k::estimate_us(problem, count);
+        if estimate_us < whole_us {
+            let why = "few rows: streams B once; k is cut into parts, since there are few columns";
+            sink.add(Candidate { config: Config { split_k: count, ..config }, estimate_us, why });
         }
     }
 }
 
 /// Why the kernels cannot do the problem.
 fn lacks(problem: &Problem, device: &DeviceCapabilities) -> Option<&'static str> {
-    let Problem { m, n, k, batch, a, b, .. } = *problem;
+    let Problem { m, n, k, batch, a, b, precision, .. } = *problem;
     let is_narrow = b.dtype.size() == 1;
     // Elements of a 16-byte unit.
     let unit = ROW_ALIGNMENT as u32 / b.dtype.size() as u32;
+    let is_tf32 = b.dtype == DType::F32;
     let rules = [
         (device.arch.major >= 8, "wants a device of sm_80 or later"),
-        (m <= skinny::MAX_M, "takes up to 16 rows"),
-        (batch == 1, "takes no batches"),
+        (m <= skinny::MAX_M, "takes up to 32 rows"),
+        (batch <= MAX_BATCH_BLOCKS, "takes up to 65535 products"),
         (
-            a.dtype == b.dtype && matches!(a.dtype, DType::F16 | DType::BF16 | DType::F8E4M3 | DType::F8E5M2),
-            "A and B are both f16, bf16, E4M3 or E5M2",
+            a.dtype == b.dtype
+                && matches!(a.dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F8E4M3 | DType::F8E5M2),
+            "A and B are both f16, bf16, f32, E4M3 or E5M2",
         ),
+        (!is_tf32 || precision == Precision::Tf32, "reads f32 as tf32, which is not allowed"),
+        (!is_tf32 || b.order == Order::Rows, "wants B by rows for tf32"),
         (!is_narrow || device.arch == HOPPER, "wants a device of compute capability 9.0 for 8-bit elements"),
         (!is_narrow || b.order == Order::Columns, "wants B by columns for 8-bit elements"),
-        (k > 0 && k.is_multiple_of(unit), "k is a multiple of 8 (of 16 for 8-bit elements), and not 0"),
-        (a.order == Order::Rows, "wants A by rows"),
+        (k > 0 && k.is_multiple_of(unit), "k is a multiple of 8 (of 16 for 8 bits, 4 for tf32), and not 0"),
+        (a.order != Order::Strided, "wants A by rows or by columns"),
+        (!is_narrow || a.order == Order::Rows, "wants A by rows for 8-bit elements"),
+        (
+            a.order != Order::Columns || m.is_multiple_of(unit),
+            "m is a multiple of 8 (4 for tf32) where A lies by columns",
+        ),
         (b.order != Order::Strided, "wants B by rows or by columns"),
-        (b.order != Order::Rows || n.is_multiple_of(unit), "n is a multiple of 8 where B lies by rows"),
+        (
+            b.order != Order::Rows || n.is_multiple_of(unit),
+            "n is a multiple of 8 (4 for tf32) where B lies by rows",
+        ),
         (
             u64::from(a.alignment.min(b.alignment)) >= ROW_ALIGNMENT,
             "every row of A, and row or column of B, begins at a multiple of 16 bytes",
@@ -87,7 +137,7 @@ fn lacks(problem: &Problem, device: &DeviceCapabilities) -> Option<&'static str>
 /// each.
 fn estimate_us(width: Width, problem: &Problem, device: &DeviceCapabilities) -> f64 {
     let sm_count = device.sm_count.max(1);
-    let tiles = width.tiles(problem.n);
+    let tiles = width.tiles(problem.n) * problem.batch;
     let columns = f64::from(width.columns()) + CACHED * f64::from(problem.m);
     let bytes = columns * f64::from(problem.k) * problem.b.dtype.size() as f64;
     let wave = |blocks: u32| {
@@ -99,7 +149,14 @@ fn estimate_us(width: Width, problem: &Problem, device: &DeviceCapabilities) -> 
     let straddling = if line.is_multiple_of(SECTOR_BYTES) { 1.0 } else { STRADDLING };
     let copies = straddling * time / efficiency(width, problem.b.order);
     let followed = f64::from(tiles.div_ceil(sm_count)) - 1.0;
-    START_US + copies + followed.max(0.0) * FOLLOWED_US + COLUMN_US * f64::from(width.columns())
+    let followed_us = if problem.batch > 1 { BEGUN_US } else { FOLLOWED_US };
+    let us = START_US + copies + followed.max(0.0) * followed_us + COLUMN_US * f64::from(width.columns());
+    if is_timed(problem) { us } else { UNTIMED * us }
+}
+
+fn is_timed(problem: &Problem) -> bool {
+    let Problem { m, batch, a, b, .. } = *problem;
+    m <= TIMED_M && batch == 1 && b.dtype != DType::F32 && a.order == Order::Rows
 }
 
 /// Rows of B are read in pieces as wide as the block: short ones use the memory less well.
@@ -112,6 +169,24 @@ fn efficiency(width: Width, order: Order) -> f64 {
 }
 
 fn launch_skinny(stream: &Stream, problem: &Problem, config: &Config, product: Matmul<'_>) -> Result<()> {
+    if config.split_k > 1 {
+        return split_k::launch(stream, problem, config, product, |parts, of_parts| {
+            let gemm = split_k::strided(problem.k, parts, &of_parts);
+            launch_blocks(stream, gemm, parts, config, of_parts, parts.k)
+        });
+    }
+    launch_blocks(stream, strided_gemm(problem, &product), problem, config, product, 0)
+}
+
+/// A batch of products; or parts of k of one, each of so many columns of A.
+fn launch_blocks(
+    stream: &Stream,
+    gemm: StridedGemm,
+    problem: &Problem,
+    config: &Config,
+    product: Matmul<'_>,
+    part: u32,
+) -> Result<()> {
     let Some(width) = Width::of_columns(config.tile[1]) else {
         return Err(invalid(
             "the configuration",
@@ -120,22 +195,23 @@ fn launch_skinny(stream: &Stream, problem: &Problem, config: &Config, product: M
             "take one of `candidates`",
         ));
     };
-    let gemm = strided_gemm(problem, &product);
     let Matmul { a, b, c, epilogue, .. } = product;
     let (dtype, order) = (a.dtype, problem.b.order);
     let blocks = width.tiles(problem.n).min(stream.device().properties().sm_count);
-    let config =
-        LaunchConfig::new([blocks, 1, 1], [skinny::THREADS, 1, 1]).with_shared(width.shared_bytes(problem.m));
-    let arguments = (gemm, epilogue.args(false), a.data, b.data, c.data, width.groups());
+    let config = LaunchConfig::new([blocks, 1, problem.batch], [skinny::THREADS, 1, 1])
+        .with_shared(width.shared_bytes(problem.m));
+    let arguments = (gemm, epilogue.args(false), a.data, b.data, c.data, width.groups(), part);
     // SAFETY: the shapes have been checked against the data and each other, and alignment and order by
-    // `lacks`; C is exclusively borrowed and does not overlap itself; for SwiGLU n is even; grid, block and
-    // shared memory are what the kernel asks for.
+    // `lacks`; parts of k are those of `split_k::cut`, of which none is empty; C is exclusively borrowed and
+    // does not overlap itself; for SwiGLU n is even; grid, block and shared memory are what the kernel asks
+    // for.
     unsafe {
         match (dtype, order) {
             (DType::F16, Order::Columns) => launch::<skinny::gemm_skinny_f16_nt>(stream, config, arguments),
             (DType::F16, _) => launch::<skinny::gemm_skinny_f16_nn>(stream, config, arguments),
             (DType::F8E4M3, _) => launch::<narrow::gemm_skinny_e4m3_nt>(stream, config, arguments),
             (DType::F8E5M2, _) => launch::<narrow::gemm_skinny_e5m2_nt>(stream, config, arguments),
+            (DType::F32, _) => launch::<skinny::gemm_skinny_tf32_nn>(stream, config, arguments),
             (_, Order::Columns) => launch::<skinny::gemm_skinny_bf16_nt>(stream, config, arguments),
             _ => launch::<skinny::gemm_skinny_bf16_nn>(stream, config, arguments),
         }
@@ -145,7 +221,7 @@ fn launch_skinny(stream: &Stream, problem: &Problem, config: &Config, product: M
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::gemm::problem::{EpilogueDesc, Operand, Precision};
+    use crate::ops::gemm::problem::EpilogueDesc;
     use crate::ops::gemm::select::All;
 
     const H200: DeviceCapabilities = DeviceCapabilities::H200;
@@ -201,5 +277,6 @@ mod tests {
         );
         let columns: Vec<u32> = all.candidates.iter().map(|candidate| candidate.config.tile[1]).collect();
         assert_eq!(columns, [128, 64, 32]);
+        assert!(all.candidates.iter().all(|candidate| candidate.config.split_k == 1));
     }
 }

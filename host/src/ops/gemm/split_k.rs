@@ -1,6 +1,8 @@
 //! Split-K through memory: a kernel takes the parts of k for a batch of products in f32, and
 //! [`gemm::sm90::split_k`] adds their sums.
 
+use gemm::any::StridedGemm;
+use gemm::element::Layout;
 use gemm::sm90::split_k::{self as kernel, SplitK};
 
 use super::any::strided_gemm;
@@ -93,6 +95,15 @@ pub(super) fn estimate_us(problem: &Problem, count: u32) -> f64 {
     let bytes = elements * f64::from(count) * DType::F32.size() as f64;
     let beyond = (bytes - CACHED_BYTES).max(0.0) / BEYOND_BYTES_PER_US;
     START_US + f64::from(count.div_ceil(kernel::LOADS)) * ROUND_US + bytes / BYTES_PER_US + beyond
+}
+
+/// The parts of a product of `k` columns of A, as kernels take them that find a part's k by its number.
+pub(super) fn strided(k: u32, parts: &Problem, of_parts: &Matmul<'_>) -> StridedGemm {
+    let gemm = strided_gemm(parts, of_parts);
+    let StridedGemm { a, b, .. } = gemm;
+    let a = Layout { batch: u64::from(parts.k) * a.column, ..a };
+    let b = Layout { batch: u64::from(parts.k) * b.row, ..b };
+    StridedGemm { k, a, b, ..gemm }
 }
 
 /// Queues the products of the parts, by `launch_parts`, and their sum.

@@ -1,19 +1,28 @@
 //! The main loop: the copies of the stages, and the products of a stage.
 
+use cuda_std::misc::opaque;
 use cuda_std::{async_copy, matrix, mma, thread, vector};
 use layout::UNIT_BYTES;
 use num::{bf16, f16};
 
-use super::shape::{GROUP, Partials, ROWS, SLICE, STAGES, STEP, THREADS, Tile, UNIT};
+use super::shape::{GROUP, Partials, ROWS, SLICE, STAGES, STEP, THREADS, Tile, UNIT, WORD_BYTES};
 use primitives::pipeline::{CopyPipeline, Stages};
 use primitives::unroll;
 use primitives::warp::LANES;
 
 /// A 16-bit word of a factor: an element that the tensor cores multiply, or two neighbours along k that
-/// become such elements in registers.
+/// become such elements in registers, or half of an element.
 pub(crate) trait Word: Copy + 'static {
-    /// Elements.
-    const ELEMENTS: u32;
+    /// Bytes of an element.
+    const BYTES: u32;
+    /// Words of an element, where there are not several in a word.
+    const WORDS: u32 = if Self::BYTES > WORD_BYTES { Self::BYTES / WORD_BYTES } else { 1 };
+
+    /// So many elements, in words.
+    #[inline(always)]
+    fn words(elements: u64) -> u64 {
+        elements * u64::from(Self::BYTES) / u64::from(WORD_BYTES)
+    }
 
     /// 16x8 += A B, where a row of A and a column of B have 16 words, summed in f32.
     ///
@@ -23,7 +32,7 @@ pub(crate) trait Word: Copy + 'static {
 }
 
 impl Word for f16 {
-    const ELEMENTS: u32 = 1;
+    const BYTES: u32 = WORD_BYTES;
 
     #[inline(always)]
     unsafe fn mma(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
@@ -33,7 +42,7 @@ impl Word for f16 {
 }
 
 impl Word for bf16 {
-    const ELEMENTS: u32 = 1;
+    const BYTES: u32 = WORD_BYTES;
 
     #[inline(always)]
     unsafe fn mma(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
@@ -42,18 +51,34 @@ impl Word for bf16 {
     }
 }
 
-/// Shape and operands, counted in words along k. Units of 16 bytes are whole: `k` (and `n`, where rows of `b`
-/// are contiguous) is a multiple of 8, and every row or column begins at a multiple of 16 bytes.
+/// Half of an f32 that is taken for a tf32: without its low bits.
+#[derive(Clone, Copy)]
+pub(crate) struct HalfTf32(#[allow(dead_code, reason = "it is there for its size")] u16);
+
+impl Word for HalfTf32 {
+    const BYTES: u32 = size_of::<f32>() as u32;
+
+    #[inline(always)]
+    unsafe fn mma(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
+        // SAFETY: the caller's contract.
+        unsafe { mma::m16n8k8_f32_tf32(a, b, c) }
+    }
+}
+
+/// Shape and operands, counted in words along k. Units of 16 bytes are whole: `k`, or the side of a factor
+/// that is contiguous in its place, has no part of one, and every line begins at a multiple of 16 bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Factors<T> {
-    /// Rows of the left factor, 1 to 16.
+    /// Rows of the left factor, at least 1.
     pub m: u32,
     pub n: u32,
     pub k: u32,
-    /// The left factor, rows contiguous.
+    /// The left factor.
     pub a: *const T,
-    /// Words from a row of it to the next.
+    /// Words from a line of it to the next.
     pub a_pitch: usize,
+    /// Its columns are contiguous, else its rows.
+    pub a_down: bool,
     /// The right factor.
     pub b: *const T,
     /// Words from a line of it to the next.
@@ -112,11 +137,14 @@ impl<T: Word> Mainloop<T> {
         let unit = index * THREADS + thread::thread_idx_x();
         let (line, unit) = (unit / S::RIGHT_UNITS, unit % S::RIGHT_UNITS);
         let Factors { n, k, b, b_pitch, .. } = self.factors;
-        let (lines, elements, first_line, first) =
-            if S::ALONG_K { (n, k, self.column, self.k) } else { (k, n, self.k, self.column) };
-        let (source_line, element) = (first_line + line, first + unit * UNIT);
-        let (source, bytes) = if source_line < lines && element < elements {
-            (b.wrapping_add(source_line as usize * b_pitch + element as usize), UNIT_BYTES)
+        let (lines, words, first_line, first) = if S::ALONG_K {
+            (n, k, self.column, self.k)
+        } else {
+            (k / S::WORDS, n * S::WORDS, self.k / S::WORDS, self.column * S::WORDS)
+        };
+        let (source_line, word) = (first_line + line, first + unit * UNIT);
+        let (source, bytes) = if source_line < lines && word < words {
+            (b.wrapping_add(source_line as usize * b_pitch + word as usize), UNIT_BYTES)
         } else {
             (b, 0)
         };
@@ -135,17 +163,21 @@ impl<T: Word> Mainloop<T> {
             return;
         }
         let unit = index * THREADS + thread::thread_idx_x();
-        let (row, unit) = (unit / S::LEFT_UNITS, unit % S::LEFT_UNITS);
-        let Factors { m, k, a, a_pitch, .. } = self.factors;
-        if row < m {
-            let element = self.k + unit * UNIT;
-            let (source, bytes) = if element < k {
-                (a.wrapping_add(row as usize * a_pitch + element as usize), UNIT_BYTES)
-            } else {
-                (a, 0)
-            };
+        let Factors { m, k, a, a_pitch, a_down, .. } = self.factors;
+        let (to, line, word, inside, is_read) = if a_down {
+            let (line, unit) = (unit / S::LEFT_UNITS_DOWN, unit % S::LEFT_UNITS_DOWN);
+            let (column, word) = (self.k / S::WORDS + line, unit * UNIT);
+            let inside = column < k / S::WORDS && word < m * S::WORDS;
+            (S::left_down(line, unit), column, word, inside, line < S::DEPTH / S::WORDS)
+        } else {
+            let (row, unit) = (unit / S::LEFT_UNITS, unit % S::LEFT_UNITS);
+            let word = self.k + unit * UNIT;
+            (S::left(row, unit), row, word, word < k, row < m)
+        };
+        if is_read {
+            let from = a.wrapping_add(if inside { line as usize * a_pitch + word as usize } else { 0 });
             // SAFETY: as above.
-            unsafe { async_copy::copy_cg_zfill(stage + S::left(row, unit), source, bytes) };
+            unsafe { async_copy::copy_cg_zfill(stage + to, from, if inside { UNIT_BYTES } else { 0 }) };
         }
     }
 
@@ -171,7 +203,7 @@ impl<T: Word> Mainloop<T> {
     /// readable and nothing writes them; there is a next tile.
     #[inline(always)]
     pub unsafe fn tile<S: Tile>(&mut self) -> Partials {
-        let mut sums: Sums = [[0.0; 4]; 2];
+        let mut sums: Sums = [[0.0; 4]; 4];
         let mut k = 0;
         while k < self.factors.k {
             // SAFETY: a stage's copies start after the barrier that follows its last use, and it is used
@@ -179,7 +211,7 @@ impl<T: Word> Mainloop<T> {
             unsafe {
                 let stage = self.base + self.pipeline.wait();
                 self.start::<S>();
-                multiply::<T, S>(&mut sums, stage, self.factors.m);
+                multiply::<T, S>(&mut sums, stage, self.factors.m, self.factors.a_down);
             }
             self.pipeline.release();
             k += S::DEPTH;
@@ -191,8 +223,8 @@ impl<T: Word> Mainloop<T> {
     }
 }
 
-/// A warp's sums: column `g` (and `g + 8`) of its group, rows `2 t` and `2 t + 1` of eight.
-type Sums = [[f32; 4]; 2];
+/// A warp's sums: column `g` (and `g + 8`) of its group, rows `2 t` and `2 t + 1` of each eight.
+type Sums = [[f32; 4]; 4];
 
 /// This warp's group of columns, and its slice of k.
 #[inline(always)]
@@ -206,47 +238,75 @@ fn place<S: Tile>() -> (u32, u32) {
 /// # Safety
 /// The warp calls it together; the stage is loaded.
 #[inline(always)]
-unsafe fn multiply<T: Word, S: Tile>(sums: &mut Sums, stage: u32, m: u32) {
+unsafe fn multiply<T: Word, S: Tile>(sums: &mut Sums, stage: u32, m: u32, a_down: bool) {
     const { assert!(SLICE == 4 * STEP, "counted out") };
     unroll!(PAIR in 0..2, {
         // SAFETY: the caller's contract.
         unsafe {
             let low = right::<S>(stage, 2 * PAIR as u32);
             let high = right::<S>(stage, 2 * PAIR as u32 + 1);
-            let b = left::<S>(stage, 0, PAIR as u32, m);
-            sums[0] = T::mma(low, [b[0], b[1]], sums[0]);
-            sums[0] = T::mma(high, [b[2], b[3]], sums[0]);
-            if S::WIDE {
-                let b = left::<S>(stage, ROWS, PAIR as u32, m);
-                sums[1] = T::mma(low, [b[0], b[1]], sums[1]);
-                sums[1] = T::mma(high, [b[2], b[3]], sums[1]);
-            }
+            unroll!(EIGHT in 0..4, {
+                if (EIGHT as u32) < S::EIGHTS {
+                    let first = EIGHT as u32 * ROWS;
+                    let b = if a_down {
+                        left_down::<S>(stage, first, PAIR as u32)
+                    } else {
+                        left::<S>(stage, first, PAIR as u32, m)
+                    };
+                    sums[EIGHT] = T::mma(low, [b[0], b[1]], sums[EIGHT]);
+                    sums[EIGHT] = T::mma(high, [b[2], b[3]], sums[EIGHT]);
+                }
+            });
         }
     });
 }
 
-/// The group's columns and elements `16 step ..` of the slice, as A of `mma`: matrices of columns 0 and 8,
-/// then of the next eight of k.
+/// The group's columns and words `16 step ..` of the slice, as A of `mma`: matrices of columns 0 and 8,
+/// then of the next eight words of k.
 ///
 /// # Safety
 /// As for [`multiply`].
 #[inline(always)]
 unsafe fn right<S: Tile>(stage: u32, step: u32) -> [u32; 4] {
     let (group, slice) = place::<S>();
-    let (number, line) = (thread::thread_idx_x() % LANES / 8, thread::thread_idx_x() % 8);
-    let (column, k) = (group * GROUP + number % 2 * 8, slice * SLICE + step * STEP + number / 2 * 8);
+    let lane = thread::thread_idx_x() % LANES;
+    let (number, line) = (lane / 8, lane % 8);
+    let (column, k) = (group * GROUP, slice * SLICE + step * STEP);
     // SAFETY: units of the stage.
     unsafe {
         if S::ALONG_K {
-            matrix::ldmatrix_x4(stage + S::right(column + line, k / UNIT))
+            matrix::ldmatrix_x4(stage + S::right(column + number % 2 * 8 + line, (k + number / 2 * 8) / UNIT))
+        } else if S::WORDS == 1 {
+            let column = column + number % 2 * 8;
+            matrix::ldmatrix_x4_trans(stage + S::right(k + number / 2 * 8 + line, column / UNIT))
         } else {
-            matrix::ldmatrix_x4_trans(stage + S::right(k + line, column / UNIT))
+            // Instructions that turn matrices turn words. The places of all elements of all steps would be
+            // too many to keep in registers: they are computed anew.
+            let lane = opaque(lane);
+            let (g, t) = (lane / 4, lane % 4);
+            let mut elements = [0; 4];
+            unroll!(I in 0..4, {
+                let column = column + g + I as u32 % 2 * 8;
+                let k = k / S::WORDS + t + I as u32 / 2 * 4;
+                elements[I] = element::<S>(stage + S::right(k, column * S::WORDS / UNIT), column);
+            });
+            elements
         }
     }
 }
 
-/// Eight rows from `first` on and elements `32 pair ..` of the slice, as B of two `mma`. Rows that there are
-/// not repeat the last one.
+/// An element of two words of a unit that has number `index` in its line.
+///
+/// # Safety
+/// The unit is one of the stage.
+#[inline(always)]
+unsafe fn element<S: Tile>(unit: u32, index: u32) -> u32 {
+    // SAFETY: the caller's contract.
+    unsafe { vector::load_shared(unit + index * S::WORDS % UNIT * WORD_BYTES) }
+}
+
+/// Eight rows from `first` on and words `32 pair ..` of the slice, as B of two `mma`. Rows that there
+/// are not repeat the last one.
 ///
 /// # Safety
 /// As for [`multiply`].
@@ -260,6 +320,32 @@ unsafe fn left<S: Tile>(stage: u32, first: u32, pair: u32, m: u32) -> [u32; 4] {
     unsafe { matrix::ldmatrix_x4(stage + S::left(row, k / UNIT)) }
 }
 
+/// The same where columns are contiguous.
+///
+/// # Safety
+/// As for [`multiply`].
+#[inline(always)]
+unsafe fn left_down<S: Tile>(stage: u32, first: u32, pair: u32) -> [u32; 4] {
+    let (_, slice) = place::<S>();
+    let lane = thread::thread_idx_x() % LANES;
+    let k = (slice * SLICE + pair * 2 * STEP) / S::WORDS;
+    // SAFETY: units of the stage.
+    unsafe {
+        if S::WORDS == 1 {
+            matrix::ldmatrix_x4_trans(stage + S::left_down(k + lane, first / UNIT))
+        } else {
+            let lane = opaque(lane);
+            let (row, k) = (first + lane / 4, k + lane % 4);
+            let mut elements = [0; 4];
+            unroll!(I in 0..4, {
+                let unit = S::left_down(k + 4 * I as u32, row * S::WORDS / UNIT);
+                elements[I] = element::<S>(stage + unit, row);
+            });
+            elements
+        }
+    }
+}
+
 /// Puts this warp's sums where all threads can read them.
 ///
 /// # Safety
@@ -269,9 +355,9 @@ unsafe fn write_partials<S: Tile>(base: u32, sums: &Sums) {
     let (group, slice) = place::<S>();
     let lane = thread::thread_idx_x() % LANES;
     let (g, t) = (lane / 4, lane % 4);
-    unroll!(I in 0..8, {
+    unroll!(I in 0..16, {
         let eight = I / 4;
-        if eight == 0 || S::WIDE {
+        if (eight as u32) < S::EIGHTS {
             let row = eight as u32 * ROWS + 2 * t + I as u32 % 2;
             let column = group * GROUP + g + I as u32 % 4 / 2 * 8;
             // SAFETY: this lane's place.

@@ -1,5 +1,5 @@
 //! Products with few rows, which are as fast as the right factor comes from memory: `C = epilogue(A B)` in
-//! f16, bf16 or 8 bits, `A: [m, k]` with `m <= 16`.
+//! f16, bf16, tf32 or 8 bits, `A: [m, k]` with `m <= 32`.
 //!
 //! ```text
 //!                 B: 16 GROUPS columns                 a block: 8 warps, GROUPS beside each other, the others along k
@@ -12,25 +12,30 @@
 //!                       C: sums of 0 and 4, ..         16 KiB of B a stage, five stages under way: 80 KiB a multiprocessor
 //! ```
 //! * **Factors change places**: columns of B are the 16 rows of `mma.m16n8k16`, rows of A its 8 columns, so
-//!   that no row of the tensor cores' tile is wasted on rows that A does not have. 9 to 16 rows take two
-//!   instructions for each fragment of B.
+//!   that no row of the tensor cores' tile is wasted on rows that A does not have. Each eight rows take an
+//!   instruction for a fragment of B.
 //! * **Pipeline.** All threads copy by `cp.async`, 16 bytes at a time, and run ahead over the tiles' borders.
 //!   So the sums of a tile hide behind the copies of the next.
 //! * **Sums.** Each warp sums its slice of k (64 of every `DEPTH` elements); the slices are added in their
 //!   order through shared memory. Results are bitwise repeatable, but depend on `GROUPS`.
+//! * **Parts of k.** A batch may be the parts of k of one product, whose sums another kernel adds.
 //! * **Width.** Wide blocks read A less often and B in longer pieces, narrow ones share a small result out
 //!   better.
 //!
 //! | order | B lies | limits |
 //! |---|---|---|
 //! | `nt` | columns contiguous: `[n, k]` row-major | `k` a multiple of 8, for 8-bit factors of 16 |
-//! | `nn` | rows contiguous: `[k, n]` row-major | `k` and `n` multiples of 8 |
+//! | `nn` | rows contiguous: `[k, n]` row-major | `k` and `n` multiples of 8, of tf32 4 |
+//!
+//! Rows of A are contiguous, or, but for 8-bit factors, its columns, with `m` a multiple of 8, of tf32 4: it
+//! goes to shared memory as it lies. tf32 is an f32 without its low bits, in two words of 16 bits, which
+//! `ldmatrix` cannot turn: its fragments are loaded by elements.
 //!
 //! 8-bit factors become f16 on their way to the tensor cores, which is exact; their kernels are in
 //! `sm90::skinny`. What lies otherwise, with odd rows for instance, is left to [`direct`].
 //!
-//! Rows of A are contiguous. Every row of A, and every line of B, begins at a multiple of 16 bytes; `1 <= m
-//! <= 16`, `k >= 1`, `n >= 1`, sides at most [`MAX_SIDE`].
+//! Every line of A and of B begins at a multiple of 16 bytes; `1 <= m`, `k >= 1`, `n >= 1`, sides at most
+//! [`MAX_SIDE`].
 
 mod block;
 pub mod direct;
@@ -39,30 +44,39 @@ mod shape;
 use crate::any::{Epilogue, Place, StridedGemm, TileCoord};
 use crate::epilogue::{Activation, EpilogueParams, GroupInputs};
 pub(crate) use block::Word;
-use block::{Factors, Mainloop};
+use block::{Factors, HalfTf32, Mainloop};
 use cuda_std::{kernel, shared, thread, vector};
 use num::{bf16, f16};
 use shape::{GROUP, Partials, Shape, Tile};
 pub use shape::{MAX_M, STAGES, THREADS};
 
-/// Evaluates an expression with the shape `$s` of a number of groups and rows that is known at run time.
+/// Evaluates an expression with the shape `$s` of a number of groups and eights of rows that is known at run
+/// time. Four eights of a single group find no room.
 macro_rules! with_shape {
-    ($groups:expr, $wide:expr, |$s:ident| $body:expr) => {
-        match ($groups, $wide) {
-            (1, false) => with_shape!(@ $s, 1, false, $body),
-            (1, true) => with_shape!(@ $s, 1, true, $body),
-            (2, false) => with_shape!(@ $s, 2, false, $body),
-            (2, true) => with_shape!(@ $s, 2, true, $body),
-            (4, false) => with_shape!(@ $s, 4, false, $body),
-            (4, true) => with_shape!(@ $s, 4, true, $body),
-            (_, false) => with_shape!(@ $s, 8, false, $body),
-            (_, true) => with_shape!(@ $s, 8, true, $body),
+    ($groups:expr, $eights:expr, |$s:ident| $body:expr) => {
+        match ($groups, $eights) {
+            (1, 1) => with_shape!(@ $s, 1, 1, $body),
+            (1, _) => with_shape!(@ $s, 1, 2, $body),
+            (2, 1) => with_shape!(@ $s, 2, 1, $body),
+            (2, 2) => with_shape!(@ $s, 2, 2, $body),
+            (2, _) => with_shape!(@ $s, 2, 4, $body),
+            (4, 1) => with_shape!(@ $s, 4, 1, $body),
+            (4, 2) => with_shape!(@ $s, 4, 2, $body),
+            (4, _) => with_shape!(@ $s, 4, 4, $body),
+            (_, 1) => with_shape!(@ $s, 8, 1, $body),
+            (_, 2) => with_shape!(@ $s, 8, 2, $body),
+            (_, _) => with_shape!(@ $s, 8, 4, $body),
         }
     };
-    (@ $s:ident, $groups:literal, $wide:literal, $body:expr) => {{
-        type $s<const ALONG: bool> = Shape<$groups, $wide, ALONG>;
+    (@ $s:ident, $groups:literal, $eights:literal, $body:expr) => {{
+        type $s<const ALONG: bool, const WORDS: u32> = Shape<$groups, $eights, ALONG, WORDS>;
         $body
     }};
+}
+
+/// Eights of rows of a tile.
+const fn eights(m: u32) -> u32 {
+    m.div_ceil(shape::ROWS).next_power_of_two()
 }
 
 /// Largest `n` or `k`: leaves room to round up to whole tiles in 32 bits.
@@ -101,47 +115,61 @@ impl Width {
         n.div_ceil(self.columns())
     }
 
+    /// Whether there are kernels for `m` rows.
+    pub const fn takes(self, m: u32) -> bool {
+        self.0 > 1 || m <= 2 * shape::ROWS
+    }
+
     /// Dynamic shared memory of a block for `m` rows.
     pub const fn shared_bytes(self, m: u32) -> u32 {
-        with_shape!(self.0, m > shape::ROWS, |S| S::<true>::SHARED)
+        with_shape!(self.0, eights(m), |S| S::<true, 1>::SHARED)
     }
 }
 
 /// # Safety
 /// The contract of the kernels.
 #[inline(always)]
-pub(crate) unsafe fn run<T: Word, const ALONG_K: bool>(
+pub(crate) unsafe fn run<T: Word, const ALONG_K: bool, const WORDS: u32>(
     gemm: &StridedGemm,
     epilogue: &EpilogueParams,
-    a: *const u8,
-    b: *const u8,
+    [a, b]: [*const u8; 2],
     c: *mut u8,
     groups: u32,
+    part: u32,
 ) {
-    const { assert!(ALONG_K || T::ELEMENTS == 1, "words hold neighbours along k") };
+    const { assert!(ALONG_K || T::BYTES >= shape::WORD_BYTES, "words hold neighbours along k") };
+    const { assert!(T::WORDS == WORDS) };
     const { assert!(size_of::<T>() == shape::WORD_BYTES as usize) };
     // SAFETY: the caller's contract.
     let epilogue = unsafe { Epilogue::new(gemm, c, epilogue, GroupInputs::first(epilogue)) };
     let StridedGemm { m, n, a: a_layout, b: b_layout, .. } = *gemm;
-    let words = |elements: u64| elements as usize / T::ELEMENTS as usize;
-    let b_pitch = words(if ALONG_K { b_layout.column } else { b_layout.row });
-    let (a, b) = (a.cast(), b.cast());
-    let k = gemm.k / T::ELEMENTS;
-    let factors: Factors<T> = Factors { m, n, k, a, a_pitch: words(a_layout.row), b, b_pitch };
+    let b_pitch = T::words(if ALONG_K { b_layout.column } else { b_layout.row }) as usize;
+    // 8-bit factors have several in a word, which nothing here turns.
+    let a_down = T::BYTES >= shape::WORD_BYTES && a_layout.column > a_layout.row;
+    let a_pitch = T::words(if a_down { a_layout.column } else { a_layout.row }) as usize;
+    let index = thread::block_idx_z();
+    let matrix = |base: *const u8, apart: u64| {
+        base.cast::<T>().wrapping_add(T::words(u64::from(index) * apart) as usize)
+    };
+    let (a, b) = (matrix(a, a_layout.batch), matrix(b, b_layout.batch));
+    let depth = if part == 0 { gemm.k } else { part.min(gemm.k - index * part) };
+    let k = T::words(u64::from(depth)) as u32;
+    let factors: Factors<T> = Factors { m, n, k, a, a_pitch, a_down, b, b_pitch };
+    let eights = eights(m);
     let base = shared::address_of(shared::dynamic_shared_mem::<u8>());
     let columns = groups * GROUP;
     let mut column = thread::block_idx_x() * columns;
-    let stage_bytes = with_shape!(groups, m > shape::ROWS, |S| S::<ALONG_K>::STAGE_BYTES);
+    let stage_bytes = with_shape!(groups, eights, |S| S::<ALONG_K, WORDS>::STAGE_BYTES);
     let mut mainloop = Mainloop::new(factors, column, base, stage_bytes);
     // SAFETY: the caller's contract. The sums of a tile are read between two barriers: the one here, and the
     // first of the next tile.
     unsafe {
-        with_shape!(groups, m > shape::ROWS, |S| mainloop.fill::<S<ALONG_K>>());
+        with_shape!(groups, eights, |S| mainloop.fill::<S<ALONG_K, WORDS>>());
         let mut largest = 0;
         while column < n {
-            let partials = with_shape!(groups, m > shape::ROWS, |S| mainloop.tile::<S<ALONG_K>>());
+            let partials = with_shape!(groups, eights, |S| mainloop.tile::<S<ALONG_K, WORDS>>());
             thread::sync_threads();
-            let bits = store(base, partials, [m, n], TileCoord { batch: 0, row: 0, column }, epilogue);
+            let bits = store(base, partials, [m, n], TileCoord { batch: index, row: 0, column }, epilogue);
             largest = if bits > largest { bits } else { largest };
             column += thread::grid_dim_x() * columns;
         }
@@ -213,10 +241,12 @@ macro_rules! kernels {
         #[doc = concat!("`C = epilogue(A B)` for ", $what, "; C, bias and residual are of any type.")]
         ///
         /// # Safety
-        /// As for [`gemm_any`](fn@crate::any::gemm_any), within the limits of the module; one matrix.
-        /// `groups` is [`Width::groups`](crate::skinny::Width::groups), with
+        /// As for [`gemm_any`](fn@crate::any::gemm_any), within the limits of the module. `groups` is
+        /// [`Width::groups`](crate::skinny::Width::groups), with
         /// [`Width::shared_bytes`](crate::skinny::Width::shared_bytes)`(m)` of dynamic shared memory; any
-        /// number of blocks along x, of [`THREADS`] threads.
+        /// number of blocks along x, those of the batch along z, of [`THREADS`] threads. `part` is 0, or the
+        /// batch is the parts of k of one product, as for
+        /// [`gemm_skinny_direct_b16`](fn@crate::skinny::direct::gemm_skinny_direct_b16).
         #[kernel(launch_bounds(THREADS, 1))]
         pub unsafe fn $name(
             gemm: StridedGemm,
@@ -225,9 +255,14 @@ macro_rules! kernels {
             b: *const u8,
             c: *mut u8,
             groups: u32,
+            part: u32,
         ) {
             // SAFETY: the caller's contract.
-            unsafe { run::<$word, $along_k>(&gemm, &epilogue, a, b, c, groups) }
+            unsafe {
+                run::<$word, $along_k, { <$word as $crate::skinny::Word>::WORDS }>(
+                    &gemm, &epilogue, [a, b], c, groups, part,
+                )
+            }
         }
     )* };
 }
@@ -237,5 +272,6 @@ kernels! {
     #[kernel] fn gemm_skinny_f16_nn: f16, false, "f16 factors with rows of B contiguous";
     #[kernel] fn gemm_skinny_bf16_nt: bf16, true, "bf16 factors with columns of B contiguous";
     #[kernel] fn gemm_skinny_bf16_nn: bf16, false, "bf16 factors with rows of B contiguous";
+    #[kernel] fn gemm_skinny_tf32_nn: HalfTf32, false, "f32 factors as tf32 with rows of B contiguous";
 }
 pub(crate) use kernels;

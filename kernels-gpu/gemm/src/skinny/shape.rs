@@ -4,7 +4,7 @@ use layout::{UNIT_BYTES, swizzle_units};
 use primitives::warp::LANES;
 
 /// Most rows of the left factor and of the result.
-pub const MAX_M: u32 = 16;
+pub const MAX_M: u32 = 4 * ROWS;
 /// Threads of a block.
 pub const THREADS: u32 = 256;
 /// Stages of the pipeline: all but one are under way while that one is used.
@@ -27,14 +27,16 @@ const RIGHT_BYTES: u32 = WARPS * GROUP * SLICE * WORD_BYTES;
 /// Floats between the rows of partial sums beyond the columns: lanes of a fragment then meet all banks.
 pub(crate) const PARTIAL_PAD: u32 = 4;
 
-/// The shape of a block; everything follows from the first three.
+/// The shape of a block; everything follows from the first four.
 pub(crate) trait Tile {
     /// Warps beside each other; the others take other slices of k.
     const GROUPS: u32;
-    /// More than 8 rows.
-    const WIDE: bool;
+    /// Eights of rows: 1, 2 or 4.
+    const EIGHTS: u32;
     /// Columns of the right factor are contiguous, else its rows.
     const ALONG_K: bool;
+    /// Words of an element, where there are not several in a word.
+    const WORDS: u32;
 
     /// Columns of the result that the block computes at a time.
     const COLUMNS: u32 = Self::GROUPS * GROUP;
@@ -43,14 +45,15 @@ pub(crate) trait Tile {
     /// Words of k in a stage.
     const DEPTH: u32 = Self::SLICES * SLICE;
     /// Rows of the left factor, with those that may be missing.
-    const ROWS: u32 = if Self::WIDE { 2 * ROWS } else { ROWS };
+    const ROWS: u32 = Self::EIGHTS * ROWS;
 
     /// Units of a line of the right factor in a stage.
-    const RIGHT_UNITS: u32 = if Self::ALONG_K { Self::DEPTH } else { Self::COLUMNS } / UNIT;
+    const RIGHT_UNITS: u32 = if Self::ALONG_K { Self::DEPTH } else { Self::COLUMNS * Self::WORDS } / UNIT;
     /// Lines of the right factor in a stage.
-    const RIGHT_LINES: u32 = if Self::ALONG_K { Self::COLUMNS } else { Self::DEPTH };
-    /// Units of a row of the left factor in a stage.
+    const RIGHT_LINES: u32 = if Self::ALONG_K { Self::COLUMNS } else { Self::DEPTH / Self::WORDS };
+    /// Units of a row of the left factor in a stage; of a column, where columns are contiguous.
     const LEFT_UNITS: u32 = Self::DEPTH / UNIT;
+    const LEFT_UNITS_DOWN: u32 = Self::ROWS * Self::WORDS / UNIT;
 
     /// Bytes of a stage: the right factor, then the left one.
     const STAGE_BYTES: u32 = RIGHT_BYTES + Self::ROWS * Self::DEPTH * WORD_BYTES;
@@ -76,15 +79,24 @@ pub(crate) trait Tile {
     fn left(row: u32, unit: u32) -> u32 {
         RIGHT_BYTES + place(Self::LEFT_UNITS, row, unit)
     }
+
+    /// The same where columns of it are contiguous.
+    #[inline(always)]
+    fn left_down(k: u32, unit: u32) -> u32 {
+        RIGHT_BYTES + place(Self::LEFT_UNITS_DOWN, k, unit)
+    }
 }
 
 /// A [`Tile`].
-pub(crate) struct Shape<const GROUPS: u32, const WIDE: bool, const ALONG_K: bool>;
+pub(crate) struct Shape<const GROUPS: u32, const EIGHTS: u32, const ALONG_K: bool, const WORDS: u32>;
 
-impl<const GROUPS: u32, const WIDE: bool, const ALONG_K: bool> Tile for Shape<GROUPS, WIDE, ALONG_K> {
+impl<const GROUPS: u32, const EIGHTS: u32, const ALONG_K: bool, const WORDS: u32> Tile
+    for Shape<GROUPS, EIGHTS, ALONG_K, WORDS>
+{
     const GROUPS: u32 = GROUPS;
-    const WIDE: bool = WIDE;
+    const EIGHTS: u32 = EIGHTS;
     const ALONG_K: bool = ALONG_K;
+    const WORDS: u32 = WORDS;
 }
 
 /// Where the sums of the slices lie, row by row of f32.
@@ -148,10 +160,22 @@ mod tests {
             (0..S::LEFT_UNITS).for_each(|unit| visit(S::left(row, unit)));
         }
         assert!(seen.into_iter().all(|seen| seen));
+        let mut seen: Vec<u32> = (0..S::DEPTH / S::WORDS)
+            .flat_map(|k| (0..S::LEFT_UNITS_DOWN).map(move |unit| S::left_down(k, unit)))
+            .collect();
+        seen.sort_unstable();
+        let all = (RIGHT_BYTES..S::STAGE_BYTES).step_by(UNIT_BYTES as usize);
+        assert!(seen.into_iter().eq(all), "columns of the left factor fill its part of the stage");
         // `ldmatrix` reads one unit of eight lines at a time.
         for first in (0..S::RIGHT_LINES).step_by(8) {
             for unit in 0..S::RIGHT_UNITS {
                 let matrix: [u32; 8] = std::array::from_fn(|line| S::right(first + line as u32, unit));
+                assert_eq!(wavefronts_16(&matrix), 1);
+            }
+        }
+        for first in (0..S::DEPTH / S::WORDS).step_by(8) {
+            for unit in 0..if S::WORDS == 1 { S::LEFT_UNITS_DOWN } else { 0 } {
+                let matrix: [u32; 8] = std::array::from_fn(|k| S::left_down(first + k as u32, unit));
                 assert_eq!(wavefronts_16(&matrix), 1);
             }
         }
@@ -177,13 +201,17 @@ mod tests {
 
     #[test]
     fn stages_are_full_and_free_of_conflicts() {
-        check::<Shape<1, false, true>>();
-        check::<Shape<2, false, true>>();
-        check::<Shape<4, true, true>>();
-        check::<Shape<8, true, true>>();
-        check::<Shape<1, true, false>>();
-        check::<Shape<2, true, false>>();
-        check::<Shape<4, false, false>>();
-        check::<Shape<8, false, false>>();
+        check::<Shape<1, 1, true, 1>>();
+        check::<Shape<2, 1, true, 1>>();
+        check::<Shape<4, 2, true, 1>>();
+        check::<Shape<8, 2, true, 1>>();
+        check::<Shape<1, 2, false, 1>>();
+        check::<Shape<2, 2, false, 1>>();
+        check::<Shape<4, 1, false, 1>>();
+        check::<Shape<8, 1, false, 1>>();
+        check::<Shape<1, 2, false, 2>>();
+        check::<Shape<2, 4, false, 2>>();
+        check::<Shape<4, 4, false, 2>>();
+        check::<Shape<8, 1, false, 2>>();
     }
 }

@@ -39,7 +39,7 @@ pairs! {
 }
 
 impl<P: Pair> Word for P {
-    const ELEMENTS: u32 = 2;
+    const BYTES: u32 = 1;
 
     /// Both factors hold four neighbours along k where a fragment has two pairs eight apart: taken for these
     /// in both, their products meet, and the order of a sum's terms is all that changes.
