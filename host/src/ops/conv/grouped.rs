@@ -164,13 +164,14 @@ impl Plan {
 }
 
 /// The arguments of [`cut`].
-type Cut = (Convolution, Of, u32, u64);
+type Problem = (Convolution, Of, u32, u64);
+type Cuts = HashMap<Problem, Option<(Grouped, u32)>>;
 /// Cuts that are remembered, at most.
 const MOST_KNOWN: usize = 1024;
 
 /// As [`cut`], which tries hundreds of tiles, once for each problem.
 fn known_cut(problem: &Convolution, of: Of, at_once: u32, shared: u64) -> Option<(Grouped, u32)> {
-    static KNOWN: Mutex<Option<HashMap<Cut, Option<(Grouped, u32)>>>> = Mutex::new(None);
+    static KNOWN: Mutex<Option<Cuts>> = Mutex::new(None);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let known = known.get_or_insert_default();
     let key = (*problem, of, at_once, shared);
