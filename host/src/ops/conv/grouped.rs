@@ -163,9 +163,8 @@ impl Plan {
     }
 }
 
-/// The arguments of [`cut`].
-type Problem = (Convolution, Of, u32, u64);
-type Cuts = HashMap<Problem, Option<(Grouped, u32)>>;
+/// Results of [`cut`] by its arguments.
+type Cuts = HashMap<(Convolution, Of, u32, u64), Option<(Grouped, u32)>>;
 /// Cuts that are remembered, at most.
 const MOST_KNOWN: usize = 1024;
 

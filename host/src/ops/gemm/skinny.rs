@@ -41,10 +41,16 @@ const COLUMN_US: f64 = 0.003;
 /// much longer.
 const SECTOR_BYTES: u64 = 32;
 const STRADDLING: f64 = 1.1;
-/// Ways that have not been timed are taken only where they promise this much: more than 16 rows, tf32,
-/// columns of A, batches, parts of k.
-const UNTIMED: f64 = 1.15;
-const TIMED_M: u32 = 16;
+/// How much longer products take than their copies, on an H200: those of 24 and 32 rows 1.1 to 1.5 times,
+/// where A lies by columns 1.5 to 2; of tf32 beyond 8 rows 1.1 to 2.2. Columns of A, batches and parts of k
+/// at fewer rows 1 to 1.3.
+const MANY_ROWS: f64 = 1.3;
+const MANY_BY_COLUMN: f64 = 1.6;
+const MANY_TF32: f64 = 2.0;
+const FEW_ROWS: f64 = 1.15;
+/// Rows that the copies hide.
+const HIDDEN_M: u32 = 16;
+const HIDDEN_M_TF32: u32 = 8;
 /// Cost of a byte of A, which comes from the L2 cache, relative to a byte of B.
 const CACHED: f64 = 0.07;
 
@@ -151,12 +157,21 @@ fn estimate_us(width: Width, problem: &Problem, device: &DeviceCapabilities) -> 
     let followed = f64::from(tiles.div_ceil(sm_count)) - 1.0;
     let followed_us = if problem.batch > 1 { BEGUN_US } else { FOLLOWED_US };
     let us = START_US + copies + followed.max(0.0) * followed_us + COLUMN_US * f64::from(width.columns());
-    if is_timed(problem) { us } else { UNTIMED * us }
+    us * products(problem)
 }
 
-fn is_timed(problem: &Problem) -> bool {
+/// How much the products add to the time of the copies.
+fn products(problem: &Problem) -> f64 {
     let Problem { m, batch, a, b, .. } = *problem;
-    m <= TIMED_M && batch == 1 && b.dtype != DType::F32 && a.order == Order::Rows
+    let by_column = a.order == Order::Columns;
+    match b.dtype {
+        DType::F32 if m > HIDDEN_M_TF32 => MANY_TF32,
+        DType::F32 => 1.0,
+        _ if m > HIDDEN_M && by_column => MANY_BY_COLUMN,
+        _ if m > HIDDEN_M => MANY_ROWS,
+        _ if by_column || batch > 1 => FEW_ROWS,
+        _ => 1.0,
+    }
 }
 
 /// Rows of B are read in pieces as wide as the block: short ones use the memory less well.

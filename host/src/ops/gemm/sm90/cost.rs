@@ -13,6 +13,7 @@
 //! The figures are fitted to half of some three hundred products drawn at random, each by many
 //! configurations, on an H100, to older sweeps, and to what was fastest on an H200 (`benches/NOTES.md`).
 
+use cuda_std::wgmma::ElementType;
 use gemm::sm90::instances::Entry;
 
 use super::candidates::{View, blocks, box_rows, clusters, is_by_column, resident};
@@ -41,6 +42,9 @@ const FROM_UNITS: f64 = 2.48;
 const OUTSIDE: f64 = 3.76;
 /// A step's barriers, and the latencies of its instructions.
 const STEP_US: f64 = 0.108;
+/// The same where consumers bring A to registers, since it does not lie along k: tf32 on an H200, tiles of
+/// 64 x 16, 0.27 to 0.30; of 64 x 128, 0.31 to 0.39.
+const STEP_BY_REGISTERS_US: f64 = 0.27;
 /// Elements of C that a multiprocessor stores in a microsecond, by the copy engine and in f32.
 const STORED_PER_US: f64 = 22e3;
 const STORED_F32_PER_US: f64 = 5.4e3;
@@ -218,7 +222,8 @@ impl Work<'_> {
     /// A step, where so many blocks run.
     fn step_us(&self, loads: f64, running: u32) -> f64 {
         let (loads, products) = self.step_parts(loads, running);
-        overlapped(products, loads).max(STEP_US)
+        let by_registers = self.entry.a == ElementType::Tf32 && self.entry.trans_a;
+        overlapped(products, loads).max(if by_registers { STEP_BY_REGISTERS_US } else { STEP_US })
     }
 
     /// Until its operands have come, and its multiplications.
