@@ -52,7 +52,7 @@ const fn speed(entry: &Entry) -> (f64, f64) {
         (..=64, _) => (3.9e6, 0.75),
         (65..=128, [_, 176]) => (5.3e6, 0.8),
         (65..=128, _) => (5.1e6, 0.7),
-        // Not timed: between its neighbours.
+        // Between its neighbours: no fit, two layers were timed.
         (129..=192, _) => (5.5e6, 0.7),
         _ => (5.9e6, 0.7),
     }
