@@ -20,6 +20,7 @@ mod memory_guards;
 mod memory_passthrough;
 mod memory_sites;
 mod multi_device;
+mod occupancy;
 mod ops_gemm_tune_memory;
 mod out_of_memory;
 mod pinned_lost;

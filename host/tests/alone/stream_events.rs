@@ -16,7 +16,7 @@ fn waits(work: impl FnOnce() -> Result<()>) -> Result<u64> {
 }
 
 /// Calls of `function` that `work` makes.
-fn calls(function: &'static str, work: impl FnOnce() -> Result<()>) -> Result<u64> {
+pub fn calls(function: &'static str, work: impl FnOnce() -> Result<()>) -> Result<u64> {
     let count =
         || driver::fault::calls().into_iter().find(|(f, _)| *f == function).map_or(0, |(_, calls)| calls);
     // A rule that never fires: NVIDIA's driver is counted only while there is one.
