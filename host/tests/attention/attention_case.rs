@@ -3,7 +3,7 @@
 use bytemuck::Pod;
 use ironwarp::ops::attention::{Attention, Config, Heads, HeadsMut, Mask, Packed, Problem, candidates};
 use ironwarp::tensor::{DType, Element as TensorElement};
-use ironwarp::{Device, DeviceBuffer, Stream};
+use ironwarp::{Device, DeviceBuffer, Error, Stream};
 use reference::attention::{Attended, Band, Rows, Sides, attention_weighted, attention_with};
 use std::error::Error as StdError;
 use std::sync::OnceLock;
@@ -375,5 +375,16 @@ impl Case {
         }
         assert!(ran > 0, "no kernel for {problem}");
         Ok(())
+    }
+}
+
+/// The subject of an error that says everything.
+pub fn about(error: &Error) -> &'static str {
+    let text = error.to_string();
+    assert!(text.contains("attention") && text.contains("hint: "), "{text}");
+    match error {
+        Error::Length { what, .. } => what,
+        Error::InvalidArgument { argument, .. } => argument,
+        other => panic!("another kind of error: {other}"),
     }
 }

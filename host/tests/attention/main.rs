@@ -1,6 +1,7 @@
 //! Attention: every kernel against the oracle, and wrong calls.
 
 mod attention_case;
+mod decode_case;
 
 mod ops_attention;
 mod ops_attention_append;

@@ -2,11 +2,12 @@
 //! the oracle of `reference`, and wrong calls.
 
 use crate::attention_case::{Number, Outcome, device};
+use crate::decode_case::{decodes, is_output};
 use half::{bf16, f16};
 use ironwarp::ops::attention::{Decode, Heads, HeadsMut, Mask, Pages, Rotary};
-use ironwarp::{DType, DeviceBuffer, Error, Stream};
+use ironwarp::{DeviceBuffer, Error, Stream};
 use reference::attention::{Band, Cache, Rows, Sides, decode as oracle};
-use testkit::{Family, bitwise_equal, compare, input, tolerance};
+use testkit::{Family, bitwise_equal, input};
 
 /// Which columns turn together.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -197,20 +198,10 @@ impl<T: Number> Setup<T> {
     }
 }
 
-/// Whether the device has kernels; else the test is skipped.
-fn is_able() -> Outcome<bool> {
-    let device = device()?;
-    let is_able = device.arch().major >= 9;
-    if !is_able {
-        testkit::skip(&format!("{} has no kernel for every head size", device.name()));
-    }
-    Ok(is_able)
-}
-
 impl Case {
     /// The cache holds what it should, and nothing else has changed; the results are the oracle's.
     fn check<T: Number>(&self) -> Outcome {
-        if !is_able()? {
+        if !decodes()? {
             return Ok(());
         }
         let stream = device()?.stream()?;
@@ -233,17 +224,7 @@ impl Case {
         let scale = f64::from(1.0 / (size as f32).sqrt());
         let want =
             oracle(of, [rows(turned_queries, queries, heads), keys, values], cache, lengths, band, scale);
-        let row = if T::DTYPE == DType::BF16 { tolerance::ATTENTION_BF16 } else { tolerance::ATTENTION_F16 };
-        let shape = [lengths.len(), queries, heads, size];
-        compare::rounded(
-            &what,
-            &setup.out.to_vec(&stream)?,
-            &want.value,
-            &want.magnitude,
-            &shape,
-            row.tolerance(),
-        )?;
-        Ok(())
+        is_output(&what, &setup.out.to_vec(&stream)?, &want, [lengths.len(), queries, heads, size])
     }
 }
 
@@ -290,7 +271,7 @@ fn queries_and_new_keys_are_rotated() -> Outcome {
 /// place.
 #[test]
 fn hostile_pages_and_lengths() -> Outcome {
-    if !is_able()? {
+    if !decodes()? {
         return Ok(());
     }
     let stream = device()?.stream()?;
@@ -322,7 +303,7 @@ fn hostile_pages_and_lengths() -> Outcome {
 /// Tables of no position, where there is no key.
 #[test]
 fn nothing_to_rotate() -> Outcome {
-    if !is_able()? {
+    if !decodes()? {
         return Ok(());
     }
     let stream = device()?.stream()?;
@@ -342,7 +323,7 @@ fn nothing_to_rotate() -> Outcome {
 
 #[test]
 fn wrong_calls_are_refused() -> Outcome {
-    if !is_able()? {
+    if !decodes()? {
         return Ok(());
     }
     let stream = device()?.stream()?;

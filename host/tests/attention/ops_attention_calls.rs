@@ -1,12 +1,12 @@
 //! Wrong calls are refused before anything is queued, by an error that says what, got, wanted and a hint; and
 //! what a choice tells. (Results are compared with `reference` in the files beside this one.)
 
-use crate::attention_case::{Outcome, device, is_hopper};
+use crate::attention_case::{Outcome, about, device, is_hopper};
 use half::{bf16, f16};
 use ironwarp::ops::attention::{
     Attention, Heads, HeadsMut, Mask, Options, Packed, attention, candidates, select,
 };
-use ironwarp::{DType, DeviceBuffer, Error, Stream, Tensor};
+use ironwarp::{DType, DeviceBuffer, Stream, Tensor};
 
 const SIDES: [usize; 4] = [2, 6, 4, 16];
 const ELEMENTS: usize = 2 * 6 * 4 * 16;
@@ -31,17 +31,6 @@ impl Memory {
     fn heads(&self, sides: [usize; 4]) -> Heads<'_> {
         let len = sides.into_iter().fold(1, usize::saturating_mul).min(4096);
         Heads::new::<bf16>(self.x.slice(..len).unwrap(), sides)
-    }
-}
-
-/// The subject of the error. Checks that the error says everything.
-fn about(error: &Error) -> &'static str {
-    let text = error.to_string();
-    assert!(text.contains("attention") && text.contains("hint: "), "{text}");
-    match error {
-        Error::Length { what, .. } => what,
-        Error::InvalidArgument { argument, .. } => argument,
-        other => panic!("another kind of error: {other}"),
     }
 }
 

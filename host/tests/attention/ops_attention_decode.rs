@@ -1,12 +1,13 @@
 //! Decode attention against the oracle of `reference`: lengths, pages, cuts, masks, and wrong calls.
 
-use crate::attention_case::{Number, Outcome, device};
+use crate::attention_case::{Number, Outcome, about, device};
+use crate::decode_case::{are_log_sum_exps, decodes, is_output};
 use half::{bf16, f16};
 use ironwarp::graph::Graph;
 use ironwarp::ops::attention::{Decode, DecodePlan, Heads, HeadsMut, Mask, Pages};
-use ironwarp::{DType, DeviceBuffer, Error, Stream};
+use ironwarp::{DeviceBuffer, Stream};
 use reference::attention::{Attended, Band, Cache, Rows, Sides, decode as oracle};
-use testkit::{Family, bitwise_equal, compare, input, tolerance};
+use testkit::{Family, bitwise_equal, input};
 
 #[derive(Debug, Clone, Copy)]
 struct Case {
@@ -208,31 +209,16 @@ impl<T: Number> Setup<T> {
     fn compare_with(&self, stream: &Stream, plan: &DecodePlan, want: Attended) -> Outcome {
         let Case { lengths, queries, heads, size, .. } = self.case;
         let what = format!("{plan}: {:?}", self.case);
-        let row = if T::DTYPE == DType::BF16 { tolerance::ATTENTION_BF16 } else { tolerance::ATTENTION_F16 };
-        let (got, shape) = (self.out.to_vec(stream)?, [lengths.len(), queries, heads, size]);
-        compare::rounded(&what, &got, &want.value, &want.magnitude, &shape, row.tolerance())?;
-        let (got, shape) = (self.logarithms.to_vec(stream)?, [lengths.len(), heads, queries]);
-        let limit = tolerance::ATTENTION_LSE.for_terms(size);
-        let (value, magnitude) = (&want.log_sum_exp, &want.log_sum_exp_magnitude);
-        compare::accumulated(&format!("{what}, lse"), &got, value, magnitude, &shape, limit)?;
-        Ok(())
+        let shape = [lengths.len(), queries, heads, size];
+        is_output(&what, &self.out.to_vec(stream)?, &want, shape)?;
+        are_log_sum_exps(&what, &self.logarithms.to_vec(stream)?, &want, shape)
     }
-}
-
-/// Whether the device has kernels; else the test is skipped.
-fn is_able() -> Outcome<bool> {
-    let device = device()?;
-    let is_able = device.arch().major >= 9;
-    if !is_able {
-        testkit::skip(&format!("{} has no kernel for every head size", device.name()));
-    }
-    Ok(is_able)
 }
 
 impl Case {
     /// The results are the oracle's.
     fn check<T: Number>(&self) -> Outcome {
-        if !is_able()? {
+        if !decodes()? {
             return Ok(());
         }
         let stream = device()?.stream()?;
@@ -268,7 +254,7 @@ fn cuts_of_all_kinds() -> Outcome {
 /// Of sequences that one block computes, that several do, and that have no keys.
 #[test]
 fn sinks() -> Outcome {
-    if !is_able()? {
+    if !decodes()? {
         return Ok(());
     }
     let stream = device()?.stream()?;
@@ -372,7 +358,7 @@ fn nothing_to_do() -> Outcome {
 /// A NaN or an infinity stays with the queries that see it: its head's, of its sequence.
 #[test]
 fn numbers_that_are_none_stay_where_they_are() -> Outcome {
-    if !is_able()? {
+    if !decodes()? {
         return Ok(());
     }
     let stream = device()?.stream()?;
@@ -400,7 +386,7 @@ fn numbers_that_are_none_stay_where_they_are() -> Outcome {
 /// is there counts as the documentation says.
 #[test]
 fn hostile_lengths_and_pages() -> Outcome {
-    if !is_able()? {
+    if !decodes()? {
         return Ok(());
     }
     let stream = device()?.stream()?;
@@ -433,7 +419,7 @@ fn hostile_lengths_and_pages() -> Outcome {
 /// The same bits in every run; and from other lengths what the oracle says, by a replayed graph.
 #[test]
 fn graphs_replay_with_other_lengths() -> Outcome {
-    if !is_able()? {
+    if !decodes()? {
         return Ok(());
     }
     let stream = device()?.stream()?;
@@ -460,20 +446,9 @@ fn graphs_replay_with_other_lengths() -> Outcome {
     Ok(())
 }
 
-/// The subject of an error that says everything.
-fn about(error: &Error) -> &'static str {
-    let text = error.to_string();
-    assert!(text.contains("attention") && text.contains("hint: "), "{text}");
-    match error {
-        Error::Length { what, .. } => what,
-        Error::InvalidArgument { argument, .. } => argument,
-        other => panic!("another kind of error: {other}"),
-    }
-}
-
 #[test]
 fn wrong_calls_are_refused() -> Outcome {
-    if !is_able()? {
+    if !decodes()? {
         return Ok(());
     }
     let stream = device()?.stream()?;
@@ -507,7 +482,7 @@ fn wrong_calls_are_refused() -> Outcome {
 
 #[test]
 fn a_plan_tells_what_and_why() -> Outcome {
-    if !is_able()? {
+    if !decodes()? {
         return Ok(());
     }
     let stream = device()?.stream()?;

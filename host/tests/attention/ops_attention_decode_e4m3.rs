@@ -2,12 +2,13 @@
 //! keys bit for bit; hostile numbers, and wrong calls.
 
 use crate::attention_case::{Number, Outcome, device};
+use crate::decode_case::{are_log_sum_exps, decodes_e4m3, is_output};
 use half::{bf16, f16};
 use ironwarp::ops::attention::{CacheScales, Decode, Heads, HeadsMut, Mask, Pages, Rotary};
-use ironwarp::{DType, DeviceBuffer, Error, Stream};
+use ironwarp::{DeviceBuffer, Error, Stream};
 use num::E4M3;
 use reference::attention::{Attended, Band, Cache, Rows, Sides, decode as oracle};
-use testkit::{Family, bitwise_equal, compare, input, tolerance};
+use testkit::{Family, bitwise_equal, input};
 
 #[derive(Debug, Clone, Copy)]
 struct Case {
@@ -242,31 +243,16 @@ impl<T: Number> Setup<T> {
     fn compare(&self, stream: &Stream) -> Outcome {
         let Case { lengths, queries, heads, size, .. } = self.case;
         let (what, want) = (format!("{:?}", self.case), self.oracle());
-        let row = if T::DTYPE == DType::BF16 { tolerance::ATTENTION_BF16 } else { tolerance::ATTENTION_F16 };
-        let (got, shape) = (self.out.to_vec(stream)?, [lengths.len(), queries, heads, size]);
-        compare::rounded(&what, &got, &want.value, &want.magnitude, &shape, row.tolerance())?;
-        let (got, shape) = (self.logarithms.to_vec(stream)?, [lengths.len(), heads, queries]);
-        let limit = tolerance::ATTENTION_LSE.for_terms(size);
-        let (value, magnitude) = (&want.log_sum_exp, &want.log_sum_exp_magnitude);
-        compare::accumulated(&format!("{what}, lse"), &got, value, magnitude, &shape, limit)?;
-        Ok(())
+        let shape = [lengths.len(), queries, heads, size];
+        is_output(&what, &self.out.to_vec(stream)?, &want, shape)?;
+        are_log_sum_exps(&what, &self.logarithms.to_vec(stream)?, &want, shape)
     }
-}
-
-/// Whether the device has kernels; else the test is skipped.
-fn is_able() -> Outcome<bool> {
-    let device = device()?;
-    let is_able = (device.arch().major, device.arch().minor) == (9, 0);
-    if !is_able {
-        testkit::skip(&format!("{} has no kernel for a cache in e4m3", device.name()));
-    }
-    Ok(is_able)
 }
 
 impl Case {
     /// The results are the oracle's; the cache holds what it should, and nothing else has changed.
     fn check<T: Number>(&self) -> Outcome {
-        if !is_able()? {
+        if !decodes_e4m3()? {
             return Ok(());
         }
         let stream = device()?.stream()?;
@@ -330,7 +316,7 @@ fn extreme_scales() -> Outcome {
 /// A NaN spoils the rows that see it, and no other.
 #[test]
 fn nan_stays_in_its_head() -> Outcome {
-    if !is_able()? {
+    if !decodes_e4m3()? {
         return Ok(());
     }
     let stream = device()?.stream()?;
@@ -358,7 +344,7 @@ fn nan_stays_in_its_head() -> Outcome {
 
 #[test]
 fn runs_repeat_bit_for_bit() -> Outcome {
-    if !is_able()? {
+    if !decodes_e4m3()? {
         return Ok(());
     }
     let stream = device()?.stream()?;
@@ -375,7 +361,7 @@ fn runs_repeat_bit_for_bit() -> Outcome {
 
 #[test]
 fn wrong_calls_are_refused() -> Outcome {
-    if !is_able()? {
+    if !decodes_e4m3()? {
         return Ok(());
     }
     let stream = device()?.stream()?;

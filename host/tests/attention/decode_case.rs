@@ -1,0 +1,42 @@
+//! What the tests of decode attention share.
+
+use crate::attention_case::{Number, Outcome, device};
+use ironwarp::DType;
+use reference::attention::Attended;
+use testkit::{compare, tolerance};
+
+/// Whether the device has decode kernels for every head size and number of queries; else the test is skipped.
+pub fn decodes() -> Outcome<bool> {
+    has(|major, _| major >= 9, "every head size")
+}
+
+/// Whether the device has decode kernels for a cache in e4m3; else the test is skipped.
+pub fn decodes_e4m3() -> Outcome<bool> {
+    has(|major, minor| (major, minor) == (9, 0), "a cache in e4m3")
+}
+
+fn has(is_able: fn(u32, u32) -> bool, of: &str) -> Outcome<bool> {
+    let device = device()?;
+    let is_able = is_able(device.arch().major, device.arch().minor);
+    if !is_able {
+        testkit::skip(&format!("{} has no kernel for {of}", device.name()));
+    }
+    Ok(is_able)
+}
+
+/// The result is the oracle's. `shape`: sequences, queries, heads, head size.
+pub fn is_output<T: Number>(what: &str, got: &[T], want: &Attended, shape: [usize; 4]) -> Outcome {
+    let row = if T::DTYPE == DType::BF16 { tolerance::ATTENTION_BF16 } else { tolerance::ATTENTION_F16 };
+    compare::rounded(what, got, &want.value, &want.magnitude, &shape, row.tolerance())?;
+    Ok(())
+}
+
+/// The log-sum-exps are the oracle's. `shape`: that of the result.
+pub fn are_log_sum_exps(what: &str, got: &[f32], want: &Attended, shape: [usize; 4]) -> Outcome {
+    let [sequences, queries, heads, size] = shape;
+    let limit = tolerance::ATTENTION_LSE.for_terms(size);
+    let (value, magnitude) = (&want.log_sum_exp, &want.log_sum_exp_magnitude);
+    let shape = [sequences, heads, queries];
+    compare::accumulated(&format!("{what}, lse"), got, value, magnitude, &shape, limit)?;
+    Ok(())
+}
