@@ -1,7 +1,6 @@
 //! Wrong command lines, each refused with a sentence before anything is built.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -217,22 +216,13 @@ const LINES: &[(&str, i32, &str)] = &[
     ("setup|now", 2, "now"),
 ];
 
-/// A place with things in the way.
-fn littered() -> Place {
-    let place = Place::new();
-    fs::write(place.here().join("Cargo.toml"), "mine").unwrap();
-    fs::write(place.here().join("file"), "mine").unwrap();
-    std::os::unix::fs::symlink("nowhere", place.here().join("link")).unwrap();
-    place
-}
-
 #[test]
 fn wrong_lines_are_refused() {
     let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels-gpu");
     let before = listing(&kernels);
     let cases: Vec<_> =
         LINES.iter().map(|(line, code, says)| Case::new(line.split('|'), *code, says)).collect();
-    let place = littered();
+    let place = Place::littered();
     place.check(&cases);
     assert_eq!(listing(&kernels), before, "nothing is written into the workspace");
     assert!(!place.log("built").exists(), "nothing is built for a wrong line");
@@ -262,7 +252,7 @@ fn arguments_that_are_no_text_are_refused() {
             ));
         }
     }
-    littered().check(&cases);
+    Place::littered().check(&cases);
 }
 
 #[test]
@@ -291,7 +281,7 @@ fn arguments_of_any_length_give_a_short_message() {
     cases.push(Case::new(["demo", "x", "-k", &long], 2, "characters ..]"));
     let words: Vec<OsString> = std::iter::once("setup").chain(["x"; 5_000]).map(OsString::from).collect();
     cases.push(Case::new(words, 2, "\"x\""));
-    littered().check(&cases);
+    Place::littered().check(&cases);
 }
 
 #[test]
@@ -303,5 +293,5 @@ fn help_is_printed_wherever_it_is_asked_for() {
         cases.push(Case::new([command, "--nonsense", "-h"], 0, "Usage:"));
     }
     cases.push(Case::new(["demo", "-k", "129", "-h"], 0, "1 to 128"));
-    littered().check(&cases);
+    Place::littered().check(&cases);
 }

@@ -88,20 +88,11 @@ const LINES: &[(&str, i32, &str)] = &[
     ("setup|now", 2, "now"),
 ];
 
-/// A place with things in the way.
-fn littered() -> Place {
-    let place = Place::new();
-    fs::write(place.here().join("Cargo.toml"), "mine").unwrap();
-    fs::write(place.here().join("file"), "mine").unwrap();
-    std::os::unix::fs::symlink("nowhere", place.here().join("link")).unwrap();
-    place
-}
-
 #[test]
 fn wrong_lines_are_refused() {
     let cases: Vec<_> =
         LINES.iter().map(|(line, code, says)| Case::new(line.split('|'), *code, says)).collect();
-    let place = littered();
+    let place = Place::littered();
     place.check(&cases);
     assert!(!place.log("built").exists(), "cargo is not called for a wrong line");
 }
@@ -121,7 +112,7 @@ fn arguments_that_are_no_text_or_endless_are_refused() {
     }
     cases.push(Case::new([OsStr::new("port"), bad], 2, "error:"));
     cases.push(Case::new(["new", "blur", &long], 1, "characters ..]"));
-    littered().check(&cases);
+    Place::littered().check(&cases);
 }
 
 #[test]
@@ -132,7 +123,7 @@ fn help_is_printed_wherever_it_is_asked_for() {
     for command in COMMANDS {
         cases.push(Case::new([command, "--nonsense", "-h"], 0, "Examples:"));
     }
-    littered().check(&cases);
+    Place::littered().check(&cases);
 }
 
 /// Cargo itself says what is wrong with a folder.

@@ -75,6 +75,15 @@ impl Place {
         place
     }
 
+    /// One with a file, a link that leads nowhere, and a manifest that is none, in the folder for calls.
+    pub fn littered() -> Self {
+        let place = Self::new();
+        fs::write(place.here().join("Cargo.toml"), "mine").unwrap();
+        fs::write(place.here().join("file"), "mine").unwrap();
+        std::os::unix::fs::symlink("nowhere", place.here().join("link")).unwrap();
+        place
+    }
+
     pub fn programs(&self) -> PathBuf {
         self.around.path().join("programs")
     }
