@@ -44,12 +44,12 @@
 //! | [`gemm::mma`](mod@gemm::mma) | f16, bf16, f32 as tf32, on the tensor cores of every device |
 //! | [`gemm::any`](mod@gemm::any) | everything, slowly |
 //!
-//! [`activated`] and [`activated_backward`] are products of a training step: the first keeps the values before
-//! its activation, the second computes their gradient and that of the bias in its epilogue.
+//! [`activated`] and [`activated_backward`] are products of a training step: the first keeps the values
+//! before its activation, the second computes their gradient and that of the bias in its epilogue.
 //!
 //! Some operands have rows that do not begin at 16-byte boundaries, or that run the wrong way for a kernel.
-//! Where it pays, they are copied to scratch memory first ([`Repack`]). [`Packed`] is such a copy for an operand
-//! of many products.
+//! Where it pays, they are copied to scratch memory first ([`Repack`]). [`Packed`] is such a copy for an
+//! operand of many products.
 //!
 //! [`GroupedMatmul`] multiplies groups of rows by a matrix each, [`BlockScaled`] 8-bit matrices with a factor
 //! for each block.
@@ -58,8 +58,8 @@
 //!
 //! Sums are f32. The configuration alone determines their order, and no kernel adds by atomics: the same
 //! configuration gives the same bits in every run. [`Matmul::run`] always chooses the same configuration for
-//! the same problem and device. A [`Tuner`] measures, so it may choose another one tomorrow unless its records
-//! are kept.
+//! the same problem and device. A [`Tuner`] measures, so it may choose another one tomorrow unless its
+//! records are kept.
 
 mod any;
 mod backend;
