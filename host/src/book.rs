@@ -44,6 +44,8 @@ struct Launching;
 struct Measuring;
 #[doc = include_str!("../../docs/book/src/errors.md")]
 struct Errors;
+#[doc = include_str!("../../docs/book/src/commands.md")]
+struct Commands;
 #[doc = include_str!("../../docs/book/src/environment.md")]
 struct Environment;
 #[doc = include_str!("../../docs/book/src/glossary.md")]
