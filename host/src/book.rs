@@ -12,6 +12,8 @@ struct Checker;
 struct MemoryAndStreams;
 #[doc = include_str!("../../docs/book/src/tensors.md")]
 struct Tensors;
+#[doc = include_str!("../../docs/book/src/ops.md")]
+struct Ops;
 #[doc = include_str!("../../docs/book/src/graphs.md")]
 struct Graphs;
 #[doc = include_str!("../../docs/book/src/attention.md")]
@@ -26,10 +28,14 @@ struct Rows;
 struct MatrixProducts;
 #[doc = include_str!("../../docs/book/src/gemm-walkthrough.md")]
 struct GemmWalkthrough;
+#[doc = include_str!("../../docs/book/src/search.md")]
+struct Search;
 #[doc = include_str!("../../docs/book/src/hopper.md")]
 struct Hopper;
 #[doc = include_str!("../../docs/book/src/cuda-triton.md")]
 struct CudaTriton;
+#[doc = include_str!("../../docs/book/src/pytorch-candle.md")]
+struct PytorchCandle;
 #[doc = include_str!("../../docs/book/src/rust-cuda.md")]
 struct RustCuda;
 #[doc = include_str!("../../docs/book/src/launching.md")]
@@ -38,5 +44,9 @@ struct Launching;
 struct Measuring;
 #[doc = include_str!("../../docs/book/src/errors.md")]
 struct Errors;
+#[doc = include_str!("../../docs/book/src/commands.md")]
+struct Commands;
 #[doc = include_str!("../../docs/book/src/environment.md")]
 struct Environment;
+#[doc = include_str!("../../docs/book/src/glossary.md")]
+struct Glossary;

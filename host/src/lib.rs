@@ -15,15 +15,29 @@
 //! The same program runs on an NVIDIA GPU and, with no GPU or with `IRONWARP_DRIVER=soft`, on the software
 //! driver, which executes the same kernels on the CPU under a checker.
 //!
+//! | for | see |
+//! |---|---|
+//! | devices, streams, events, memory | [`Device`], [`Stream`], [`Event`], [`DeviceBuffer`], [`PinnedBuffer`] |
+//! | kernels of your own | [`launch()`], [`LaunchConfig`], [`KernelHandle`], [`Module`]; `#[kernel]` of `cuda_std` |
+//! | tensors with PyTorch's methods | [`Tensor`], [`mod@tensor`] |
+//! | every operation: products, attention, convolutions, optimisers, .. | [`ops`] |
+//! | work that is recorded once and replayed | [`graph`] |
+//! | several devices, collectives, data-parallel training | [`parallel`] |
+//! | links between devices, CPUs near them | [`topology`] |
+//! | tensor maps | [`tma`] |
+//! | errors | [`Error`], [`TensorError`], [`ParallelError`] |
+//!
 //! | environment variable | meaning |
 //! |---|---|
-//! | `IRONWARP_DRIVER` | `nvidia` or `soft`; default: NVIDIA where its library loads and shows a device |
-//! | `IRONWARP_PTX_DIR` | folder of PTX files, searched before what the program embeds |
+//! | `IRONWARP_DRIVER` | `nvidia` or `soft`; default: NVIDIA if its library loads and reports a device |
+//! | `IRONWARP_PTX_DIR` | folder of PTX files, searched before the kernels in the program |
 //! | `IRONWARP_ALLOCATOR` | `caching` (default), or `passthrough`: a driver allocation for each buffer, for tools that watch those |
 //! | `IRONWARP_ALLOCATOR_DEBUG` | `1`: red zones around buffers and NaN bytes in them; see `Device::check_memory` |
-//! | `IRONWARP_GEMM` | text that the name of a matrix product's configuration has to contain, if any has it: for experiments ([`ops::gemm::select`]) |
+//! | `IRONWARP_GEMM` | for experiments: products take a configuration whose name contains it, if there is one ([`ops::gemm::select`]) |
 //! | `IRONWARP_GEMM_RECORDS`, `IRONWARP_GEMM_TUNING` | file of [`ops::gemm::Tuner::from_env`], and `measure` (default) or `recorded` |
 //! | `IRONWARP_LAUNCH_BLOCKING` | `1`: wait after each launch, so that an error names the launch that caused it |
+//!
+//! The book's page "Environment variables" has the others.
 
 mod arch;
 #[cfg(doctest)]

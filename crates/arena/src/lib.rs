@@ -24,9 +24,9 @@
 //! release idle segments of all heaps, and try the request once more.
 //!
 //! The allocations of a captured graph come from a private heap, since each replay uses its blocks again.
-//! When the graph is gone, the next graph gets the heap. Inside a capture the device cannot be waited for.
-//! When memory runs short there, heaps of graphs that are gone release their idle segments, and then each
-//! heap whose stream can be waited for.
+//! When the graph is gone, the next graph gets the heap. A capture cannot wait for the device. If memory runs
+//! short in one, heaps of graphs that are gone release their idle segments, and then each heap whose stream
+//! can be waited for.
 
 mod backend;
 mod bins;

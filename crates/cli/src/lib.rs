@@ -1,13 +1,12 @@
 //! The commands of the program `ironwarp`, and of Ironwarp's repository where they are the same.
 //!
-//! A command is a function of what it is about (a [`workspace::Workspace`], or the name of the
-//! [`commands::Program`] alone) and the arguments that are left. Nothing is known from the place that this
-//! library was compiled in.
+//! A command is a function of the remaining arguments and of a [`workspace::Workspace`], or of the
+//! [`commands::Program`] alone. It uses no path of the place where this library was compiled.
 //!
-//! Some files of the repository are part of what the program writes. `template.txt` lists them, one path a
-//! line; the build script takes them from the folder `template/` of this package where there is one, as in a
-//! package from crates.io, and else from the repository. `cargo xtask package` copies each file to
-//! `template/PATH` while it makes the package.
+//! The program writes copies of some files of the repository. `template.txt` lists them, one path a line. The
+//! build script takes them from the folder `template/` of this package if there is one, as in a package from
+//! crates.io, else from the repository. `cargo xtask package` copies each file to `template/PATH` while it
+//! makes the package.
 
 // First, since its macros count from here on.
 #[macro_use]

@@ -1,4 +1,4 @@
-//! How the processes of one job find each other, wait for each other, and learn that one of them is gone.
+//! The processes of one job find each other, wait for each other, and learn that one of them is gone.
 //!
 //! ```no_run
 //! use ironwarp_rendezvous::{Client, Options, World};
@@ -20,8 +20,8 @@
 //! | [`Client`] | a rank's connection to the store |
 //! | [`Recorder`] | a ring of the last operations of a rank, written as a file when the job fails |
 //!
-//! A job fails as a whole: when a rank is killed, stopped, too slow, leaves early or does something else than
-//! the others, each other rank gets a [`Failure`] that names it, within the timeout and two seconds.
+//! A job fails as a whole. When a rank is killed, stopped, too slow, leaves early or calls another operation
+//! than the others, each other rank gets a [`Failure`] that names it, within the timeout and two seconds.
 #![forbid(unsafe_code)]
 
 mod client;

@@ -17,7 +17,7 @@ macro_rules! reduce_methods {
         /// [`crate::TensorError::Empty`] for a mean or an extreme of nothing, [`crate::Error::OutOfMemory`],
         /// or the driver's error.
         impl Tensor { $(
-            #[doc = concat!($formula, " along `dims`, which go.")]
+            #[doc = concat!($formula, " along `dims`, which are removed.")]
             ///
             /// # Errors
             /// See the head of this block.
@@ -26,7 +26,7 @@ macro_rules! reduce_methods {
                 reduce(stringify!($name), ReduceOp::$op, self, dims, false)
             }
 
-            #[doc = concat!($formula, " along `dims`, which stay with one place each: PyTorch's `keepdim=True`.")]
+            #[doc = concat!($formula, " along `dims`, which stay with size 1: PyTorch's `keepdim=True`.")]
             ///
             /// # Errors
             /// See the head of this block.
@@ -79,8 +79,8 @@ fn reduce<D: Dim>(
 
 /// Extremes and where they stand; truth of all and any.
 impl Tensor {
-    /// The place along `dim`, which goes, of the largest element, as i64: the first of several; NaN counts as
-    /// largest.
+    /// The index of the largest element along `dim`, which is removed: i64, the first of several; NaN counts
+    /// as largest.
     ///
     /// # Errors
     /// [`crate::TensorError::Axis`], [`crate::TensorError::DType`] for 8-bit floats,
@@ -118,7 +118,7 @@ impl Tensor {
         self.reshape(&[-1])?.argmin(0).named("argmin_all")
     }
 
-    /// The largest elements along `dim`, which goes, and their places: `(amax, argmax)`.
+    /// The largest elements along `dim`, which is removed, and their indices: `(amax, argmax)`.
     ///
     /// # Errors
     /// As [`Tensor::argmax`].
@@ -128,7 +128,7 @@ impl Tensor {
         Ok((self.amax(&[dim])?, places))
     }
 
-    /// The smallest elements along `dim`, which goes, and their places: `(amin, argmin)`.
+    /// The smallest elements along `dim`, which is removed, and their indices: `(amin, argmin)`.
     ///
     /// # Errors
     /// As [`Tensor::argmax`].
@@ -138,7 +138,7 @@ impl Tensor {
         Ok((self.amin(&[dim])?, places))
     }
 
-    /// Whether all elements along `dims`, which go, are true or not 0; of nothing true.
+    /// Whether all elements along `dims`, which are removed, are true or not 0; true of no elements.
     ///
     /// # Errors
     /// As [`Tensor::sum`].
@@ -148,7 +148,7 @@ impl Tensor {
         self.truth("all")?.prod(dims).named("all")?.ne(0)
     }
 
-    /// Whether any element along `dims`, which go, is true or not 0; of nothing false.
+    /// Whether any element along `dims`, which are removed, is true or not 0; false of no elements.
     ///
     /// # Errors
     /// As [`Tensor::sum`].

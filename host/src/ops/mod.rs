@@ -1,5 +1,6 @@
-//! Ops: safe functions over device buffers, one a kernel. They check shapes, devices and lengths, choose the
-//! launch, and allocate their own workspaces. Those on [`Tensor`](crate::Tensor)s take any layout.
+//! Operations: safe functions on buffers and tensors. Each checks shapes, devices and lengths, chooses its
+//! kernels, and allocates its workspace. Functions on [`Tensor`](crate::Tensor)s take any strides, unless
+//! they say otherwise. The book's page "All operations" lists them, with their gradients.
 
 pub mod activation;
 pub mod attention;

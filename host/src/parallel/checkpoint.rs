@@ -1,13 +1,13 @@
 //! Tensors in sharded checkpoints: each rank writes its share of every tensor, and any number of ranks reads
 //! them again.
 //!
-//! Replicas are the same on all ranks, so each brings a part of them to disk: the elements that
-//! [`share`] gives it. [`save_shard`] writes these, one rank [commits](Checkpoints::commit), and [`restore`]
-//! reads a tensor whole, whatever number of ranks wrote it. Names are the program's. Optimisers give theirs
-//! and take them back: [`Optimizer::state`](crate::ops::optim::Optimizer::state),
+//! Replicas are the same on all ranks, so each rank writes a part of them: the elements that [`share`] gives
+//! it. [`save_shard`] writes these, and one rank [commits](Checkpoints::commit). [`restore`] reads a whole
+//! tensor, whatever number of ranks wrote it. The program chooses names. Optimisers name their own tensors
+//! and read them back: [`Optimizer::state`](crate::ops::optim::Optimizer::state),
 //! [`Optimizer::restore`](crate::ops::optim::Optimizer::restore).
 //!
-//! Ranks are threads of a [`Group`](super::Group), or processes: these functions know their numbers alone.
+//! Ranks are threads of a [`Group`](super::Group), or processes: these functions know only their numbers.
 
 pub use ironwarp_checkpoint::{Checkpoint, Checkpoints, Error as CheckpointError, Report, share};
 
@@ -33,7 +33,7 @@ fn stored(dtype: DType) -> Stored {
     }
 }
 
-/// Writes the share of rank `rank` of `ranks` of each of these tensors, and brings it to disk; waits for
+/// Writes the share of rank `rank` of `ranks` of each of these tensors, and syncs it to disk; waits for
 /// `stream` and for earlier writers of the tensors. The shard belongs to the checkpoint of `step` when a rank
 /// has [committed](Checkpoints::commit) it, with the reports of all.
 ///

@@ -1,4 +1,4 @@
-//! A rank's hold on its group.
+//! The handle of a rank on its group.
 
 use std::fmt::{self, Display};
 use std::sync::{Arc, Weak};
@@ -16,12 +16,12 @@ use crate::tensor::DType;
 
 /// A rank of a [`Group`](super::Group). One thread at a time drives it.
 ///
-/// Functions queue work on a stream of the rank's device and return at once; through NCCL a call may connect
-/// ranks first ([`Backend::Nccl`]). Calls of one communicator may be on different streams: they stay in
-/// order. Buffers may be of any length, and begin anywhere.
+/// Functions queue work on a stream of the rank's device and return at once. Through NCCL a call may connect
+/// ranks first ([`Backend::Nccl`]). Calls of one communicator may use different streams: they stay in order.
+/// Buffers may have any length and begin anywhere.
 ///
-/// A group in which a call has failed stays failed: every later call returns [`crate::Error::Parallel`]. The
-/// contents of buffers that were on their way are then unknown.
+/// A group stays failed after a failed call: every later call returns [`crate::Error::Parallel`]. The
+/// contents of buffers of calls under way are then unknown.
 pub struct Communicator {
     pub(super) member: Member,
     /// Hears of calls.
@@ -42,12 +42,12 @@ impl Communicator {
         Communicator { member, listener: None }
     }
 
-    /// Joins a group whose ranks are processes, and waits for all of them: the way for a process a device.
-    /// Ranks of one machine reach each other's memory where the driver lets them, all others use NCCL;
-    /// [`Communicator::explain`] says why. The ranks of one process are a [`Group`](super::Group).
+    /// Joins a group whose ranks are processes, and waits for all of them. Ranks of one machine reach each
+    /// other's memory if the driver allows it; all others use NCCL, and [`Communicator::explain`] says why.
+    /// For ranks in one process take a [`Group`](super::Group).
     ///
-    /// `exchange` has all ranks exchange bytes: it takes a name of what is exchanged and the own part, and
-    /// returns the parts of all ranks, in their order.
+    /// `exchange` lets all ranks exchange bytes. It takes a name for the exchange and the bytes of this rank,
+    /// and returns the bytes of all ranks, in their order.
     ///
     /// ```no_run
     /// use ironwarp::Device;
@@ -89,8 +89,8 @@ impl Communicator {
         Ok(Self::new(process::join(device, (rank, ranks), &mut exchange, options)?))
     }
 
-    /// Joins a group of ranks in any processes, on any machines, through NCCL alone; waits for all of them.
-    /// One rank makes the `id` and hands it to the others.
+    /// Joins a group of ranks in any processes, on any machines, through NCCL alone, and waits for all of
+    /// them. One rank makes the `id` and passes it to the others.
     ///
     /// # Errors
     /// [`ParallelError::NoNccl`] says what to install; [`crate::Error::InvalidArgument`] for a rank that is
@@ -121,9 +121,9 @@ impl Communicator {
         }
     }
 
-    /// Has a function called with each collective, in words, before it is queued: to note it in a flight
-    /// record, say. Calls of graphs are heard of when they are captured. [`split`](Self::split) is not among
-    /// them, and a part of the group has no such function until it gets its own.
+    /// Calls `listener` with a description of each collective before it is queued, for instance to note it in
+    /// a flight record. Calls of a graph are reported at the capture. [`split`](Self::split) is not reported,
+    /// and a part of the group needs a listener of its own.
     ///
     /// ```no_run
     /// # fn f(client: &ironwarp_rendezvous::Client, rank: &mut ironwarp::parallel::Communicator) {
@@ -141,8 +141,8 @@ impl Communicator {
         }
     }
 
-    /// A function by which any thread fails the group, as long as it lives: ranks that wait stop, and those
-    /// that this rank reaches get the reason. So news of a job's failure end what waits on a device:
+    /// Returns a function by which any thread fails the group while it lives. Ranks that wait then stop, and
+    /// those that this rank reaches get the reason. So the failure of a job ends waits on devices:
     ///
     /// ```no_run
     /// # fn f(client: &ironwarp_rendezvous::Client, rank: &ironwarp::parallel::Communicator) {
@@ -197,7 +197,7 @@ impl Communicator {
         }
     }
 
-    /// Combines the buffers of all ranks; each gets the result in its place.
+    /// Combines the buffers of all ranks, in place: each buffer gets the result.
     ///
     /// # Errors
     /// [`crate::Error::Parallel`], [`crate::TensorError::DType`] for types that are not combined,
@@ -259,7 +259,7 @@ impl Communicator {
         self.exchange(stream, Kind::ReduceScatter(reduction), input, output)
     }
 
-    /// Puts the inputs of all ranks one behind the other, in the order of ranks, into each one's output.
+    /// Concatenates the inputs of all ranks, in the order of ranks, into the output of each rank.
     ///
     /// # Errors
     /// [`crate::Error::Parallel`], [`crate::Error::Length`], [`crate::TensorError::DType`],
@@ -274,7 +274,7 @@ impl Communicator {
         self.exchange(stream, Kind::AllGather, input, output)
     }
 
-    /// Copies the buffer of rank `root` to the others'.
+    /// Copies the buffer of rank `root` to the buffers of all other ranks.
     ///
     /// # Errors
     /// [`crate::Error::Parallel`], [`crate::Error::InvalidArgument`] for a rank that is none,
@@ -321,8 +321,8 @@ impl Communicator {
         self.call(stream, kind, None, None, Some(buffer.output(kind.operation())?))
     }
 
-    /// Lets later work of the stream begin only when all ranks' streams have come here. The host does not
-    /// wait.
+    /// A barrier of streams: later work of the stream begins when the streams of all ranks have come here.
+    /// The host does not wait.
     ///
     /// # Errors
     /// [`crate::Error::Parallel`], [`crate::Error::DeviceMismatch`], or the driver's error.
@@ -367,7 +367,7 @@ impl Communicator {
         }?)
     }
 
-    /// How an all-reduce of `count` elements is done, and why not over peer memory where it is not.
+    /// How an all-reduce of `count` elements is done, and why not over peer memory, if it is not.
     pub fn explain(&self, count: usize, dtype: DType) -> Explanation {
         let plan = self.plan(&Call::new(Kind::AllReduce(Reduction::Sum), dtype, count));
         let reason = match &self.member {

@@ -1,4 +1,4 @@
-//! Sums with what follows them: the norm of a transformer's layer, and gradients in f32.
+//! All-reduces with the step that follows them: a norm, or gradients in f32.
 
 use super::call::{Call, Kind, Reduction};
 use super::communicator::{Communicator, Member};
@@ -16,12 +16,11 @@ use crate::tensor::{DType, Tensor, TensorError, TensorMut};
 const LINE: usize = 8;
 
 impl Communicator {
-    /// The rows of all ranks' `x`, and `residual`, added up, and their norm by the root of the mean square:
-    /// what follows the products of a layer that is shared out among ranks. Residual and weight are the same
-    /// on all ranks. [`Normed::sum`] is there.
+    /// The sum of `x` of all ranks and of `residual`, and its RMS norm: the end of a tensor-parallel layer.
+    /// Residual and weight are the same on all ranks. The result has [`Normed::sum`].
     ///
-    /// Few rows take one kernel and one way over the link; more are an all-reduce and a
-    /// [`Norm`](crate::ops::row::Norm), and so is everything through NCCL.
+    /// Few rows take one kernel and one way over the link. More rows, and all calls through NCCL, take an
+    /// all-reduce and a [`Norm`](crate::ops::row::Norm).
     ///
     /// # Errors
     /// As [`Communicator::all_reduce`] and [`Norm::add_and_run`](crate::ops::row::Norm::add_and_run).
@@ -59,9 +58,9 @@ impl Communicator {
         norm.add_and_run(stream, &sum, residual, false)
     }
 
-    /// `scale` times the sum of all ranks' `x` (f32, f16 or bf16), in f32, and the sum of the squares of
-    /// that, of one element: what an optimiser with a limit on the gradient's norm takes. The same bits on
-    /// all ranks.
+    /// Writes `scale` times the sum of `x` of all ranks (f32, f16 or bf16) to `into`, in f32. Returns the sum
+    /// of the squares of that, one element, for an optimiser that clips by the norm. The same bits on all
+    /// ranks.
     ///
     /// # Errors
     /// As [`Communicator::all_reduce_into`]: `into` is f32, as long as `x`.

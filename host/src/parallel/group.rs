@@ -14,26 +14,26 @@ use crate::error::{Error, ParallelError, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
-    /// Kernels of ours read and write the memory of peers: up to 8 devices of one machine. Ranks that are
-    /// processes reach what each has allocated for that, and buffers pass through it.
+    /// Ironwarp's kernels read and write the memory of peers: up to 8 devices of one machine. Processes reach
+    /// memory that each of them allocates for this, and buffers pass through it.
     PeerMemory,
-    /// NVIDIA's library: any number of devices, processes and machines. It adds up in an order of its own,
-    /// rounds sums of small floats at each rank, may lose a NaN in [`Max`](super::Reduction::Max), and
-    /// compares no calls: ranks that make different ones get a [`TimedOut`](crate::ParallelError::TimedOut),
-    /// or wrong numbers. A group and its parts fail together. NCCL frees the memory of a failed
-    /// communicator once the graphs that captured its calls are gone; nothing else waits for them. A call
-    /// that has to connect ranks first, such as the first send to one, returns when they all have made it.
+    /// NVIDIA's library: any number of devices, processes and machines. NCCL chooses the order of sums,
+    /// rounds sums of small floats at each rank, and may lose a NaN in [`Max`](super::Reduction::Max). It
+    /// does not compare calls: ranks whose calls differ get a [`TimedOut`](crate::ParallelError::TimedOut),
+    /// or wrong numbers. A group and its parts fail together. NCCL frees the memory of a failed communicator
+    /// once the graphs that captured its calls are gone; nothing else waits for them. A call that connects
+    /// ranks first, such as the first send to a rank, returns when all of its ranks have made it.
     Nccl,
 }
 
 /// Settings of a group.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GroupOptions {
-    /// How long a collective waits for a rank that does not come. 30 seconds unless set.
+    /// How long a collective waits for a missing rank. 30 seconds unless set.
     pub timeout: Duration,
-    /// How ranks reach each other. Unless set: over peer memory, where all of up to 8 devices reach each
-    /// other, else through NCCL. Ranks that are processes then have both, if there is NCCL: what is faster
-    /// goes through it.
+    /// How ranks reach each other. Unless set: over peer memory if all of up to 8 devices reach each other,
+    /// else through NCCL. Processes then use both, if there is NCCL: large calls, which NCCL does faster, go
+    /// through it.
     pub backend: Option<Backend>,
 }
 
@@ -49,7 +49,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group with a rank for each device, in this order. Kernels of each then reach the others' memory.
+    /// A group with a rank for each device, in this order.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for no device, or one twice; [`ParallelError::NoNccl`] where it is needed,

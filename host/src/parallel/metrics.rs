@@ -13,12 +13,11 @@ use crate::tensor::{DType, Tensor};
 /// In front of a row's values: its samples.
 const SAMPLES: usize = 1;
 
-/// Scalars that a step computes on each rank (a loss, an accuracy, the norm of gradients), kept in sync: all
-/// ranks read the same numbers, those of the whole batch.
+/// Scalars that a step computes on each rank (a loss, an accuracy, the norm of gradients), combined for the
+/// whole batch: all ranks read the same numbers.
 ///
-/// Nothing waits in a step. [`record`](Metrics::record) copies values on the device, and
-/// [`sync`](Metrics::sync) is one collective for all metrics. The result is read when the host wants it,
-/// which may be many steps later.
+/// A step does not wait. [`record`](Metrics::record) copies values on the device, and [`sync`](Metrics::sync)
+/// is one collective for all metrics. The host reads the result when it wants, perhaps many steps later.
 ///
 /// ```
 /// use ironwarp::parallel::{Group, Metrics, Reduction, shard};
@@ -70,8 +69,8 @@ pub struct MetricValues {
 }
 
 impl Metrics {
-    /// Metrics that are combined like this: means are weighed by samples. A step records as many
-    /// micro-batches as `micro_batches`, or fewer.
+    /// A metric for each reduction. Means are weighed by samples. A step records at most `micro_batches`
+    /// micro-batches.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], or the driver's error.
@@ -81,11 +80,11 @@ impl Metrics {
         Ok(Metrics { reductions: reductions.to_vec(), rows, recorded: 0 })
     }
 
-    /// Queues copies of a micro-batch's metrics: tensors of one element each, of any number type, and the
-    /// number of samples that they are of. Of 0 samples, as a rank has when a last batch is smaller than the
-    /// group, values do not count, whatever they are.
+    /// Queues copies of the metrics of a micro-batch of `samples` samples: tensors of one element each, of
+    /// any number type. With 0 samples the values do not count; a rank has none when the last batch is
+    /// smaller than the group.
     ///
-    /// A graph keeps the number of samples with which it was captured.
+    /// A graph keeps the number of samples of its capture.
     ///
     /// # Errors
     /// [`Error::Length`] for another number of metrics or elements, [`Error::InvalidArgument`] for more
@@ -117,7 +116,7 @@ impl Metrics {
         Ok(())
     }
 
-    /// Queues the exchange of what was recorded since the last time: one collective for all metrics.
+    /// Queues the exchange of all metrics that were recorded since the last call: one collective.
     ///
     /// # Errors
     /// As [`Communicator::all_gather`].

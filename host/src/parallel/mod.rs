@@ -22,26 +22,25 @@
 //! ```
 //!
 //! # Rules
-//! Of groups over peer memory; [`Backend::Nccl`] says what differs through NCCL.
+//! These hold over peer memory; [`Backend::Nccl`] says what differs through NCCL.
 //!
-//! * All ranks make the same calls in the same order. A call that differs is an error that names rank, call,
-//!   what was got and wanted; the group has then failed.
-//! * Nothing waits on the host. A rank that does not come in time is found on the device; the error comes
-//!   with the next call, or from [`Communicator::synchronize`] or [`Communicator::check`].
-//! * Results are the same bits on every rank and in every run: elements are added up in the order of ranks,
-//!   in f32 where they are smaller.
+//! * All ranks make the same calls in the same order. A call that differs is an error that names the rank,
+//!   the call, got and wanted. The group has then failed.
+//! * The host does not wait. The device notices a rank that is late; the error comes with the next call, or
+//!   from [`Communicator::synchronize`] or [`Communicator::check`].
+//! * Results have the same bits on every rank and in every run: elements are added in the order of ranks,
+//!   those of fewer than 32 bits in f32.
 //!
 //! # Training
-//! [`shard`] cuts the batch, [`GradientBuckets`] reduces gradients beside the backward pass, [`Metrics`] has
-//! the numbers of the whole batch, [`Communicator::check_replicas`] compares the replicas, and [`checkpoint`]
-//! saves them.
+//! [`shard`] divides the batch. [`GradientBuckets`] sums gradients during the backward pass. [`Metrics`]
+//! combines the numbers of all shards. [`Communicator::check_replicas`] compares the replicas, and
+//! [`checkpoint`] saves them.
 //!
 //! # Which kernel
-//! [`Communicator::explain`] says which [`Plan`] a collective has. Small ones travel with their flags to
-//! every rank ([`Algorithm::LowLatency`]); of large sums each rank owns a part, which it reads from all ranks
-//! and writes to all ([`Algorithm::Owners`]). Ranks that are processes ([`Communicator::join`]) reach memory
-//! that each has allocated for that, and what is large passes through it ([`Algorithm::Staged`]), or goes
-//! through NCCL.
+//! [`Communicator::explain`] returns the [`Plan`] of an all-reduce. Small data travel with flags to every
+//! rank ([`Algorithm::LowLatency`]). Of a large sum each rank owns a part, which it reads from all ranks and
+//! writes to all ([`Algorithm::Owners`]). Processes ([`Communicator::join`]) reach memory that each of them
+//! allocates when it joins. Large data pass through it ([`Algorithm::Staged`]), or go through NCCL.
 
 mod call;
 mod check;

@@ -1,4 +1,4 @@
-//! Replicas of a model: the same bits on all ranks, to begin with and later.
+//! Replicas of a model: the same bits on all ranks, at the beginning and later.
 
 use super::communicator::Communicator;
 use crate::error::{ParallelError, Result};
@@ -21,9 +21,9 @@ impl Communicator {
         parameters.into_iter().try_for_each(|parameter| self.broadcast(stream, 0, parameter))
     }
 
-    /// Whether these tensors have the same bits on all ranks, by a hash that each device takes of each; waits
-    /// for it. To be called now and then: a replica that has gone its own way shows in no loss for long. All
-    /// ranks get the same answer, and the group stays sound.
+    /// Checks that these tensors have the same bits on all ranks, by hashes that the devices compute, and
+    /// waits. Call it now and then: a replica that differs may not show in the loss for long. All ranks get
+    /// the same answer, and the group stays usable.
     ///
     /// # Errors
     /// [`ParallelError::ReplicasDiffer`], which names the first tensor that differs, and the ranks: those

@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 use crate::memory::{DeviceBuffer, DeviceView, DeviceViewMut, same_length};
 use crate::stream::{Event, Stream};
 
-/// The part of `count` items that a rank works on: the ranks' parts follow each other and differ by one item
-/// at most.
+/// The part of `count` items that a rank works on. The parts follow each other, and their lengths differ by
+/// at most one item.
 pub fn shard(count: usize, rank: u32, ranks: u32) -> Range<usize> {
     let (rank, ranks) = (rank as usize, ranks.max(1) as usize);
     let (each, longer) = (count / ranks, count % ranks);
@@ -24,16 +24,15 @@ pub fn shard(count: usize, rank: u32, ranks: u32) -> Range<usize> {
 
 /// The gradients of a rank in f32, in buckets that are reduced while later gradients are still computed.
 ///
-/// Gradients are numbered in the order in which the backward pass finishes them: those of the last layer
-/// first. A bucket is a buffer of its own with several of them, one behind the other, so that one collective
-/// is large enough to fill the link. When the last gradient of a bucket is [ready](GradientBuckets::ready),
-/// the bucket's sum is queued on a stream of the buckets' own, beside whatever the step's stream does next.
-/// Uses of a buffer are in order across streams, so nothing else has to be waited for: the optimiser's reads
-/// come after the sum.
+/// Number gradients in the order in which the backward pass finishes them: those of the last layer first. A
+/// bucket is a buffer with several gradients, so that one collective is large enough to fill the link. When
+/// the last gradient of a bucket is [ready](GradientBuckets::ready), the sum of the bucket is queued on
+/// another stream, beside the next work of the step's stream. Uses of a buffer stay in order across streams,
+/// so the optimiser's reads come after the sum without a further wait.
 ///
-/// Buckets are reduced in their order on every rank, whatever the order in which their gradients become
-/// ready. To accumulate over several micro-batches, add to the gradients, and say that they are ready in the
-/// last one: no other communicates.
+/// Every rank reduces buckets in their order, whatever the order in which their gradients become ready. To
+/// accumulate over micro-batches, add to the gradients, and call `ready` in the last micro-batch only. The
+/// others do not communicate.
 pub struct GradientBuckets {
     buckets: Vec<Bucket>,
     /// The bucket of each gradient, and its elements there.
@@ -136,8 +135,8 @@ impl GradientBuckets {
         self.places.get(index).cloned().ok_or(Error::Range { start: index, end: index + 1, len })
     }
 
-    /// Gradient number `index` is complete: whatever writes it has been queued. Queues the sums of the
-    /// buckets that are complete now.
+    /// Says that gradient number `index` is complete: all work that writes it has been queued. Queues the
+    /// sums of buckets that are now complete.
     ///
     /// # Errors
     /// [`Error::Range`], [`Error::InvalidArgument`] for a gradient that was ready before in this step, or as
@@ -175,8 +174,8 @@ impl GradientBuckets {
         Ok(())
     }
 
-    /// The end of the step's backward pass: all gradients were ready, and are added up among the ranks. Work
-    /// that is queued from now on sees the sums.
+    /// Ends the backward pass of a step. All gradients are ready, and summed over the ranks: work that is
+    /// queued from now on sees the sums.
     ///
     /// # Errors
     /// [`Error::Length`] when some were not.
@@ -188,8 +187,8 @@ impl GradientBuckets {
         self.marks.as_ref().map_or(Ok(()), Marks::end)
     }
 
-    /// Takes the times of the step that begins now on `stream`, for [`GradientBuckets::overlap`]. Sums then
-    /// wait for nothing more than before; an event costs the device about a microsecond.
+    /// Times the step that begins now on `stream`, for [`GradientBuckets::overlap`]. Sums wait for nothing
+    /// more than without it; an event costs the device about a microsecond.
     ///
     /// # Errors
     /// [`Error::NotCapturable`] on a stream that is being captured, or the driver's error.

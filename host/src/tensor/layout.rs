@@ -207,7 +207,7 @@ impl Layout {
         Ok(Layout { shape, strides, offset })
     }
 
-    /// Place `index` of `axis`, which goes.
+    /// The part at `index` of `axis`, which is removed.
     ///
     /// # Errors
     /// [`TensorError::Axis`], [`TensorError::Slice`].

@@ -1,19 +1,19 @@
 //! Tensors: device memory with an element type, a shape and strides.
 //!
-//! A [`Tensor`] is cheap to clone: clones and views (slices, transposes, broadcasts) show the same memory,
-//! which goes when the last of them does. Memory that several tensors show is read only; [`Tensor::view_mut`]
-//! gives write access to a tensor that has its memory to itself, so no operation ever writes what another
-//! tensor reads. Uses are put in order across streams as those of a [`DeviceBuffer`] are.
+//! A [`Tensor`] is cheap to clone. Clones and views (slices, transposes, broadcasts) share the memory, which
+//! is freed with the last of them. Shared memory is read-only. [`Tensor::view_mut`] gives write access to a
+//! tensor that shares its memory with no other, so no operation writes memory that another tensor reads. Uses
+//! stay in order across streams, as those of a [`DeviceBuffer`] do.
 //!
-//! | part | what |
+//! | part | contents |
 //! |---|---|
 //! | [`DType`], [`Element`] | element types, and the Rust types that they are |
 //! | [`Shape`], [`Layout`] | pure arithmetic: broadcasting, slices, permutations, reshapes, padding |
-//! | [`Tensor`], [`TensorMut`] | the memory: copies to and from the host, typed access, [`DeviceBuffer`]s taken over and handed out |
+//! | [`Tensor`], [`TensorMut`] | the memory: copies to and from the host, typed access, conversion from and to [`DeviceBuffer`]s |
 //! | [`safetensors`] | files |
 //! | [`Dim`], [`Scalar`] | dimensions counted from either end; plain numbers, and type promotion |
-//! | methods and operators of [`Tensor`] | what is computed with them on the current stream, by PyTorch's names |
-//! | [`crate::ops`] | the same on a stream that the caller names |
+//! | methods and operators of [`Tensor`] | computations on the current stream, by PyTorch's names |
+//! | [`crate::ops`] | the same on a stream of the caller's choice |
 //!
 //! ```no_run
 //! use ironwarp::{Device, Tensor};

@@ -21,7 +21,7 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor of zeros (`false`), contiguous, made on a stream, or on the current stream of a device.
+    /// A contiguous tensor of zeros (`false`), made on a stream, or on the current stream of a device.
     ///
     /// # Errors
     /// [`TensorError::Rank`], [`TensorError::TooLarge`], [`Error::OutOfMemory`], or the driver's error.
@@ -59,7 +59,7 @@ impl Tensor {
         Ok(Tensor { storage: Arc::new(storage), dtype, layout })
     }
 
-    /// A copy of `data`, the elements in order, the last axis running fastest. `data` is free again when this
+    /// A copy of `data`: the elements in order, the last axis fastest. `data` is free again when this
     /// returns.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`TensorError::DType`] when its elements are no `T`, [`TensorError::NotContiguous`] when it does not
-    /// begin at the memory's start and lie in one piece, [`TensorError::Shared`] when other tensors show the
+    /// begin at the memory's start and lie in one piece, [`TensorError::Shared`] when other tensors share the
     /// memory.
     pub fn into_buffer<T: Element + Pod>(self) -> Result<DeviceBuffer<T>> {
         let operation = "Tensor::into_buffer";
@@ -116,7 +116,7 @@ impl Tensor {
         &self.layout
     }
 
-    /// Places along a dimension.
+    /// The size of a dimension.
     ///
     /// # Errors
     /// [`TensorError::Axis`].
@@ -182,7 +182,7 @@ impl Tensor {
         Ok(self.storage.slice(start..end)?.cast())
     }
 
-    /// Write access, for as long as no other tensor shows the memory.
+    /// Write access, if no other tensor shares the memory.
     ///
     /// # Errors
     /// [`TensorError::Shared`], or [`TensorError::Overlapping`] for a broadcast tensor.
@@ -325,7 +325,7 @@ impl Tensor {
         Ok(self.with(self.layout.permute(&dim::order(dims, self.rank())?)?))
     }
 
-    /// Dimensions `a` and `b` exchanged.
+    /// With dimensions `a` and `b` exchanged.
     ///
     /// # Errors
     /// [`TensorError::Axis`].
@@ -376,7 +376,7 @@ impl Tensor {
         Ok(self.with(self.layout.slice(self.axis("slice", dim)?, range, step)?))
     }
 
-    /// Place `index` of `dim`, which goes. `index` too may be counted from the end.
+    /// The part at `index` of `dim`, which is removed. `index` may be counted from the end.
     ///
     /// # Errors
     /// [`TensorError::Axis`], [`TensorError::Place`].
@@ -386,7 +386,7 @@ impl Tensor {
         Ok(self.with(self.layout.select(axis, place)?))
     }
 
-    /// Without `dim`, which has one place.
+    /// Without the dimension `dim` of size 1.
     ///
     /// # Errors
     /// [`TensorError::Axis`], [`TensorError::Shape`].
@@ -394,7 +394,7 @@ impl Tensor {
         Ok(self.with(self.layout.squeeze(self.axis("squeeze", dim)?)?))
     }
 
-    /// With a new dimension of one place, number `dim` of the result; `-1` makes it the last.
+    /// With a new dimension of size 1, number `dim` of the result; `-1` makes it the last.
     ///
     /// # Errors
     /// [`TensorError::Axis`], [`TensorError::Rank`].

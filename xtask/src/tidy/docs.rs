@@ -1,5 +1,5 @@
-//! The book and the pages at the top: what links lead to, and that no chapter and no environment variable is
-//! left out.
+//! The book and the pages at the top: what links lead to, and that no chapter, no operation and no
+//! environment variable is left out.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,10 @@ const CODE: &str = "host/src/book.rs";
 const PAGES: &[&str] = &["README.md", "ARCHITECTURE.md", "benches/MEASURED.md"];
 /// The chapter with every environment variable.
 const ENVIRONMENT: &str = "docs/book/src/environment.md";
-/// How they begin.
+/// The chapter with every operation, and the list of their modules.
+const OPERATIONS: &str = "docs/book/src/ops.md";
+const MODULES: &str = "host/src/ops/mod.rs";
+/// How variables begin.
 const PREFIX: &str = "IRONWARP_";
 /// Passed by the host's build script to its own compilation.
 const INTERNAL: &str = "IRONWARP_BUILD_PTX_DIR";
@@ -44,6 +47,7 @@ pub fn check(sources: &[Source], root: &Path) -> Result<Vec<String>, Error> {
     let code = read(&root.join(CODE))?;
     let mut findings = check_pages(&pages, &code, |path| root.join(path).exists());
     findings.extend(check_variables(sources, &read(&root.join(ENVIRONMENT))?));
+    findings.extend(check_operations(&read(&root.join(MODULES))?, &read(&root.join(OPERATIONS))?));
     Ok(findings)
 }
 
@@ -62,13 +66,44 @@ fn check_pages(pages: &[Page], code: &str, exists: impl Fn(&str) -> bool) -> Vec
                         "{place}: `{target}` leaves the book, and leads nowhere once it is rendered"
                     ));
                 }
-                Some(path) if exists(&path) => {}
+                Some(path) if exists(&path) && has_heading(pages, &path, target) => {}
                 _ => findings.push(format!("{place}: `{target}` leads to nothing")),
             }
         }
     }
     findings.extend(left_out(pages, code));
     findings
+}
+
+/// Whether the page that a link leads to has the heading that the link names, if it names one.
+fn has_heading(pages: &[Page], path: &str, target: &str) -> bool {
+    let (Some((_, anchor)), Some(page)) =
+        (target.split_once('#'), pages.iter().find(|page| page.path == path))
+    else {
+        return true;
+    };
+    let headings = lines(&page.text).filter(|(_, line)| line.starts_with('#'));
+    let anchors: Vec<String> = headings.map(|(_, heading)| anchor_of(heading)).collect();
+    // The second of equal headings is `name-1`.
+    let is_anchor = |(index, name): (usize, &String)| {
+        let before = anchors[..index].iter().filter(|other| *other == name).count();
+        if before == 0 { anchor == name } else { anchor == format!("{name}-{before}") }
+    };
+    anchors.iter().enumerate().any(is_anchor)
+}
+
+/// A heading's name in links, as mdBook and GitHub make it.
+fn anchor_of(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+/// Modules of operations that the chapter does not name.
+fn check_operations(modules: &str, chapter: &str) -> Vec<String> {
+    let named = modules.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
+    let left_out = named.filter(|name| !chapter.contains(&format!("`{name}::")));
+    left_out.map(|name| format!("{OPERATIONS}: no operation of `{name}` is there")).collect()
 }
 
 /// Chapters that the summary does not list, or whose code is not compiled.
@@ -122,6 +157,9 @@ fn in_book(path: &str) -> bool {
 /// Where a page's link leads, from the workspace's folder; `None` outside of it.
 fn resolve(page: &str, target: &str) -> Option<String> {
     let file = target.split('#').next().unwrap_or_default();
+    if file.is_empty() {
+        return Some(page.to_owned());
+    }
     let mut parts: Vec<&str> = page.split('/').collect();
     parts.pop();
     for component in Path::new(file).components() {
@@ -139,26 +177,27 @@ fn resolve(page: &str, target: &str) -> Option<String> {
 
 /// The relative links outside of code, each with its line from 1.
 fn links(text: &str) -> Vec<(usize, &str)> {
-    let mut found = Vec::new();
-    let mut in_code = false;
-    for (index, line) in text.lines().enumerate() {
-        if line.trim_start().starts_with("```") {
-            in_code = !in_code;
-        } else if !in_code {
-            found.extend(targets(line).map(|target| (index + 1, target)));
-        }
-    }
-    found
+    lines(text).flat_map(|(number, line)| targets(line).map(move |target| (number, target))).collect()
 }
 
-/// The text in the brackets behind `]` in a line, unless it is an address or a place in the same page.
+/// The lines outside of code, from 1.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut in_code = false;
+    (1..).zip(text.lines()).filter(move |(_, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        in_code ^= is_fence;
+        !in_code && !is_fence
+    })
+}
+
+/// The text in the brackets behind `]` in a line, unless it is an address.
 fn targets(line: &str) -> impl Iterator<Item = &str> {
     // Every second part is code.
     let code: Vec<_> = line.match_indices('`').map(|(at, _)| at).collect();
     line.match_indices("](").filter_map(move |(at, open)| {
         let is_code = code.iter().filter(|&&tick| tick < at).count() % 2 == 1;
         let (target, _) = line[at + open.len()..].split_once(')')?;
-        (!is_code && !target.contains(':') && !target.starts_with('#')).then_some(target)
+        (!is_code && !target.contains(':')).then_some(target)
     })
 }
 
@@ -177,7 +216,7 @@ mod tests {
 
     #[test]
     fn links_lead_somewhere() {
-        let good = "[a](README.md) and [b](./host), [c](https://x.y/z), [`d`](README.md#part)\n`x[i](j)`\n```\n[e](none)\n```\n[f](#here)";
+        let good = "[a](README.md) and [b](./host), [c](https://x.y/z), [`d`](README.md#a-part)\n`x[i](j)`\n```\n[e](none)\n```\n# A `part`, here\n## A part\n[f](#a-part-here)\n# A part\n[g](#a-part-1)";
         assert_eq!(findings(&[page("README.md", good)]), Vec::<String>::new());
         assert_eq!(
             findings(&[page("README.md", "\n`a` [b](host) [c](crates/none)")]),
@@ -186,6 +225,13 @@ mod tests {
         assert_eq!(
             findings(&[page("README.md", "[a](../x) [b](/host)")]),
             ["README.md:1: `../x` leads to nothing", "README.md:1: `/host` leads to nothing"]
+        );
+        assert_eq!(
+            findings(&[page(
+                "README.md",
+                "## There\n```\n# here\n```\n[a](#here) [b](README.md#their) [c](#there)"
+            )]),
+            ["README.md:5: `#here` leads to nothing", "README.md:5: `README.md#their` leads to nothing"]
         );
     }
 
@@ -205,6 +251,16 @@ mod tests {
                 "docs/book/src/b.md: not in docs/book/src/SUMMARY.md",
                 "docs/book/src/b.md: not in host/src/book.rs, so its code is not compiled"
             ]
+        );
+    }
+
+    #[test]
+    fn operations_are_named() {
+        let modules = "pub mod gemm;\nmod dispatch;\npub mod saxpy;\npub use gemm::x;";
+        assert_eq!(check_operations(modules, "`gemm::Matmul`, `saxpy::saxpy`"), Vec::<String>::new());
+        assert_eq!(
+            check_operations(modules, "gemm, `saxpy::saxpy`"),
+            ["docs/book/src/ops.md: no operation of `gemm` is there"]
         );
     }
 

@@ -93,9 +93,9 @@ impl<'a> Attention<'a> {
         Ok(unsafe { self.function(function) })
     }
 
-    /// Each query sees the keys `[r0, r1)` and `[r2, r3)` of its four numbers, beside what the mask shows:
-    /// `[queries][4]` for all sequences, or `[batch][queries][4]`. Documents, prefixes, paddings and windows
-    /// with first keys that all see are of this form.
+    /// Each query sees the keys `[r0, r1)` and `[r2, r3)` of its four numbers, as far as the mask shows them
+    /// too: `[queries][4]` for all sequences, or `[batch][queries][4]`. Documents, prefixes, padding and
+    /// windows with first keys that all queries see are of this form.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for packed sequences;

@@ -30,18 +30,18 @@
 //! [`attention()`] is the same on tensors.
 //!
 //! # Where operands lie
-//! Axes are `[batch, rows, heads, head size]`, each with a stride of its own ([`Heads`]), so `[batch, heads,
+//! Axes are `[batch, rows, heads, head size]`, each with a stride of its own ([`Heads`]). So `[batch, heads,
 //! rows, head size]` ([`Heads::heads_first`]) and the parts of one buffer `[batch, rows, 3, heads, head
-//! size]` are taken as they are. A row is contiguous and begins at a 16-byte boundary. Sequences of different
-//! lengths lie one behind the other ([`Packed`]).
+//! size]` need no copy. A row is contiguous and begins at a 16-byte boundary. Sequences of different lengths
+//! lie one behind the other ([`Packed`]).
 //!
 //! # How it is computed
-//! By [`attention::sm90`], on Hopper: tensor cores multiply 16-bit elements and sum in f32; scores, the
-//! softmax and the running sums are f32, and weights are rounded to the element type before they multiply V.
-//! No matrix of scores is stored. A head size between those of the kernels goes to the next larger one, whose
-//! rows are filled with zeros. [`Attention::explain`] says what is chosen and why.
+//! By [`attention::sm90`], on Hopper. Tensor cores multiply 16-bit elements and sum in f32. Scores, the
+//! softmax and the running sums are f32. Weights are rounded to the element type before they multiply V. No
+//! matrix of scores is stored. A head size between those of the kernels takes the next larger kernel, with
+//! rows padded by zeros. [`Attention::explain`] returns the choice and its reason.
 //!
-//! A configuration gives the same bits in every run. Gradients do if they are asked to
+//! A configuration gives the same bits in every run. All gradients do on request
 //! ([`Backward::deterministic`]).
 //!
 //! [`Attention::sinks`] adds a key without a value to each head, as models with attention sinks do.
@@ -51,7 +51,8 @@
 //!
 //! [`MultiHead`] is a layer: projections of tokens, attention on them, and a last product with a residual.
 //!
-//! [`Decode`] is for few queries on many keys, on Ampere too: as fast as keys and values come from memory.
+//! [`Decode`] is for few queries on many keys, on Ampere too, at the speed at which keys and values come from
+//! memory.
 
 mod backward;
 mod bias_gradient;

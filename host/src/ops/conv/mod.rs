@@ -23,23 +23,23 @@
 //! `channels_last`. The tensors have that as their shape; [`Tensor::conv2d`] takes PyTorch's shapes.
 //!
 //! # How it is computed
-//! As a product of matrices that are gathered while they are multiplied ([`conv::gather`], [`conv::weight`]):
-//! the matrix of windows is not written. f16 and bf16 are multiplied by tensor cores and summed in f32; f32
-//! is read as tf32, 19 of its 32 bits, as PyTorch does by default. On Hopper, 16-bit convolutions without
-//! groups are fed by the copy engine, which knows windows (`conv::sm90`). Channels with a filter each, of up
-//! to 128 taps ("depthwise"), are summed without tensor cores, f32 with all of its bits
+//! As an implicit product of matrices, gathered while they are multiplied ([`conv::gather`],
+//! [`conv::weight`]): the matrix of windows is never stored. f16 and bf16 are multiplied by tensor cores and
+//! summed in f32; f32 is read as tf32, 19 of its 32 bits, as PyTorch does by default. On Hopper, 16-bit
+//! convolutions without groups are fed by the copy engine, which knows windows (`conv::sm90`). Channels with
+//! a filter each, of up to 128 taps ("depthwise"), are summed without tensor cores, f32 with all of its bits
 //! ([`conv::depthwise`]). Groups of 2, 4, 8 or 16 channels and as many filters, of up to 9 taps in 16 bits,
 //! are multiplied several at a time ([`conv::grouped`]). Convolutions of 1 x 1 without gaps and with more
 //! than 64 channels are [products of matrices](super::gemm). [`Conv2d::algorithm`] takes another way than the
 //! one that is estimated to be the fastest.
 //!
-//! Operands are copied first where they do not lie so: other strides, or groups whose channels are no whole
-//! units of 16 bytes (8 channels of 16 bits, 4 of f32), which get channels of zeros. So a picture's three
-//! channels become eight.
+//! Two kinds of operands are copied first: those with other strides, and groups whose channels are no
+//! multiple of 16 bytes (8 channels of 16 bits, 4 of f32), which are padded with zeros. So the three channels
+//! of a picture become eight.
 //!
 //! # Same bits
-//! Sums are f32, in an order that the shapes and, for filters' gradients, the number of the device's
-//! multiprocessors determine. Nothing is added by atomics: results repeat bit for bit.
+//! Sums are f32. The shapes determine their order, and for filters' gradients also the number of
+//! multiprocessors. No kernel adds by atomics: results repeat bit for bit.
 
 pub(in crate::ops) mod check;
 mod classes;

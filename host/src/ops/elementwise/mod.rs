@@ -1,11 +1,11 @@
 //! Element-wise operations on tensors: functions of one, two and three operands that broadcast against each
 //! other.
 //!
-//! Every operation comes in two forms: one that makes its result, and `_into`, which writes it to a
-//! [`TensorMut`] of any layout. A third, `_assign`, writes it over the first operand. All are queued; the
+//! Every operation has a form that allocates its result, and a form `_into` that writes it to a [`TensorMut`]
+//! of any layout. Some have a third, `_assign`, that writes it over the first operand. All are queued. The
 //! kernels are those of the family `tensor`, whose pages say how results are rounded. Dense operands move at
-//! the speed of memory, and so do those that repeat along the innermost axis or any outer one (a bias, a
-//! scale a row), and copies between two dense axes (transposes); other layouts are taken element by element.
+//! the speed of memory. So do operands that repeat along the innermost axis or any outer one (a bias, a scale
+//! for each row), and copies between two dense axes (transposes). Other layouts are read element by element.
 //!
 //! ```no_run
 //! use ironwarp::{Device, Tensor};

@@ -32,34 +32,34 @@
 //!                                `--- Tuner: measures ---'
 //! ```
 //! A [`Problem`] is all that kernels differ by, in plain numbers; a [`Config`] is a kernel and its shape.
-//! Each family of kernels candidates the configurations that can do a problem or says why it cannot (what
-//! [`Matmul::explain`] returns prints all of it):
+//! Each family of kernels lists its candidates, the configurations that can do a problem, or says why it has
+//! none. [`Matmul::explain`] returns all of them:
 //!
 //! | family | takes |
 //! |---|---|
 //! | [`gemm::sm90`] | 16-bit and 8-bit floats and tf32 on Hopper's tensor cores |
 //! | [`gemm::gemm_f32`](mod@gemm::gemm_f32) | f32 in whole precision, however it lies |
-//! | [`gemm::skinny`](mod@gemm::skinny) | up to 16 rows in f16, bf16 or (on Hopper) 8 bits, aligned |
+//! | [`gemm::skinny`](mod@gemm::skinny) | up to 32 rows in f16, bf16, tf32 or (on Hopper) 8 bits, aligned |
 //! | [`gemm::skinny::direct`](mod@gemm::skinny::direct) | up to 64 rows in f16, bf16 or f32, however they lie |
 //! | [`gemm::mma`](mod@gemm::mma) | f16, bf16, f32 as tf32, on the tensor cores of every device |
 //! | [`gemm::any`](mod@gemm::any) | everything, slowly |
 //!
-//! [`activated`] and [`activated_backward`] are products of a training step: the value before an activation
-//! is kept, and its gradient and the bias' are computed in the next one's epilogue.
+//! [`activated`] and [`activated_backward`] are products of a training step: the first keeps the values
+//! before its activation, the second computes their gradient and that of the bias in its epilogue.
 //!
-//! Operands whose rows do not begin at 16-byte boundaries, or run the wrong way for a kernel, are copied to
-//! scratch memory first where that pays ([`Repack`], and [`Packed`] for operands that many products take):
-//! the copy reads and writes the operand once, and the kernel then runs as on aligned ones.
+//! Some operands have rows that do not begin at 16-byte boundaries, or that run the wrong way for a kernel.
+//! Where it pays, they are copied to scratch memory first ([`Repack`]). [`Packed`] is such a copy for an
+//! operand of many products.
 //!
 //! [`GroupedMatmul`] multiplies groups of rows by a matrix each, [`BlockScaled`] 8-bit matrices with a factor
 //! for each block.
 //!
 //! # Same bits
 //!
-//! Sums are f32, in an order that depends on the configuration alone, and no kernel adds by atomics: the same
+//! Sums are f32. The configuration alone determines their order, and no kernel adds by atomics: the same
 //! configuration gives the same bits in every run. [`Matmul::run`] always chooses the same configuration for
-//! the same problem and device. A [`Tuner`] may choose another one on another day, until its records are
-//! kept.
+//! the same problem and device. A [`Tuner`] measures, so it may choose another one tomorrow unless its
+//! records are kept.
 
 mod any;
 mod backend;

@@ -109,8 +109,7 @@ impl Tuner {
         self.records().is_empty()
     }
 
-    /// The record of a problem, as [`Matmul::problem`] tells it, if there is one that its kernels still
-    /// candidate.
+    /// The record of a problem, as [`Matmul::problem`] tells it, if its configuration is still a candidate.
     pub fn recorded(&self, problem: &Problem) -> Option<(Config, Record)> {
         let record = self.records().get(&problem.key())?.clone();
         let candidates = select::candidates(problem, &self.device);

@@ -1,9 +1,9 @@
 //! Optimisers: a step updates all parameters of a model in one launch, and never waits.
 //!
-//! An optimiser owns its state (moments, master weights, the number of steps) on the device; parameters and
-//! gradients stay the caller's, and are passed to each step in the order of the first. The learning rate, the
-//! number of steps and the gradients' norm are read by the kernels from device memory. So a step can be
-//! captured ([`crate::graph`]), and its replays count on, clip by the norm of their gradients, and take the
+//! An optimiser owns its state on the device: moments, master weights, the number of steps. The caller owns
+//! parameters and gradients, and passes them to each step in the same order. Kernels read the learning rate,
+//! the number of steps and the gradients' norm from device memory. So a graph can capture a step
+//! ([`crate::graph`]). Its replays count further steps, clip by the norm of their gradients, and use the
 //! learning rate that was set last.
 //!
 //! ```
@@ -30,7 +30,7 @@
 //! # }
 //! ```
 //!
-//! | parameters | gradients | small updates are kept by |
+//! | parameters | gradients | what keeps small updates |
 //! |---|---|---|
 //! | f32 | f32, or bf16 | the parameters |
 //! | bf16, f16 | their type, or f32 | [`StateConfig::master`]: weights in f32 beside them |

@@ -1,10 +1,10 @@
 //! Reductions, with PyTorch's names: of tensors along any of their axes, and of the f32 elements of a buffer
 //! (`buffer_sum`, ..).
 //!
-//! The same bits in every run and on every device. 16-bit floats are added up in f32 and rounded once at the
-//! end. Integers are added up in i64 and wrap around. The reduced axes go; [`Tensor::unsqueeze`] brings one
-//! back. Axes that lie last in memory, or next to each other in a contiguous tensor, are reduced where they
-//! are. For other axes the tensor is copied first.
+//! Results have the same bits in every run and on every device. 16-bit floats are summed in f32 and rounded
+//! once. Integers are summed in i64 and wrap around. A reduction removes its axes; [`Tensor::unsqueeze`] adds
+//! one again. Axes that are last in memory, or neighbours in a contiguous tensor, are reduced without a copy.
+//! For other axes the tensor is copied first.
 
 mod buffer;
 
@@ -88,7 +88,7 @@ reductions! {
     Amin: MaxOfReversed, Reverse, floats_only: false, widens: false, of_nothing: false;
 }
 
-/// Reduces `x` along `axes`, which go; with none named along all of them.
+/// Reduces `x` along `axes` and removes them; with none named, along all axes.
 ///
 /// # Errors
 /// [`TensorError::Axes`] for an axis that is not there or named twice; [`TensorError::DType`] for 8-bit
@@ -129,8 +129,8 @@ macro_rules! functions {
 
 functions! { sum: Sum; prod: Prod; mean: Mean; norm: Norm; amax: Amax; amin: Amin; }
 
-/// The place along `axis`, which goes, of the largest element, as i64: the first of several; a NaN counts as
-/// larger than every number.
+/// The index of the largest element along `axis`, which is removed: i64, the first of several; a NaN counts
+/// as larger than every number.
 ///
 /// # Errors
 /// [`TensorError::Axes`], [`TensorError::DType`] for 8-bit floats, [`TensorError::Empty`] when the axis has

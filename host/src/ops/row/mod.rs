@@ -1,13 +1,12 @@
 //! Fused functions of rows, for f64, f32, f16 and bf16: softmax, and what [`RowOp`] lists beside it.
 //!
-//! 16-bit floats are computed in f32 and rounded once. Sums are of the same precision; a mean square of
-//! values beyond 1.8e19 is infinite in f32, as in PyTorch. The last dimension of a contiguous tensor is taken
-//! where it is; for others the tensor is copied into that order and back.
+//! 16-bit floats are computed in f32 and rounded once. Sums have the same precision; a mean square of values
+//! beyond 1.8e19 is infinite in f32, as in PyTorch. The last dimension of a contiguous tensor is read where
+//! it lies. For other dimensions the tensor is copied into that order and back.
 //!
-//! [`row()`] takes the function as a value. The functions with a name are each a line over it, and check what
-//! it checks. A new one is a row of the kernels' table, a row of `launched` and such a line.
+//! [`row()`] takes the function as a value. Functions with a name call it.
 //!
-//! One block takes a long row, so few rows leave most of the device idle.
+//! A long row is the work of one block, so few rows leave most of the device idle.
 
 mod channels;
 mod cosine;

@@ -11,10 +11,10 @@ use crate::parallel::call::{Call, Kind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// Nothing moves between ranks: there is one, or nothing to move.
+    /// No data move between ranks: there is one rank, or no data.
     Local,
-    /// Each rank stores its elements into a slot of every peer, with flags among them, and adds up or copies
-    /// what it gets. One way over the link, for twice the bytes, to every peer.
+    /// Each rank stores its elements, with flags among them, into a slot of every peer, and adds or copies
+    /// the elements that it gets. One way over the link, with twice the bytes, to every peer.
     LowLatency,
     /// Each rank owns a part: it reads the part from all ranks, and writes the sum to all that get it.
     Owners,
