@@ -12,7 +12,7 @@ use super::SAMPLES;
 use super::model::{Model, Size, numbers};
 
 /// Batches of a run.
-const BATCHES: usize = 64;
+const BATCHES: usize = 256;
 const FEW_BATCHES: usize = 4;
 /// Sequences of a batch: a part of a training step's.
 const PART: usize = 4;
