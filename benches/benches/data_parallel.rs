@@ -26,7 +26,7 @@ const STEPS: u64 = 4;
 
 /// The blocks of GPT-2's smallest model, with 16384 tokens a device.
 const LARGE: Size = Size { blocks: 12, sequences: 16, tokens: 1024, heads: 12, head: 64, hidden: 3072 };
-/// What gradients are compared at: as wide, with less in memory.
+/// Gradients are compared at this size: as wide, with less in memory.
 const NARROW: Size = Size { blocks: 2, sequences: 2, ..LARGE };
 const SMALL: Size = Size { blocks: 2, sequences: 2, tokens: 32, heads: 2, head: 64, hidden: 256 };
 

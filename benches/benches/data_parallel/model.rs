@@ -82,7 +82,7 @@ pub struct Model {
     blocks: Vec<Parameters>,
 }
 
-/// What a block's backward pass needs. Rows of tokens, but for `qkv` and `sums`.
+/// The tensors that a block's backward pass needs. Rows of tokens, but for `qkv` and `sums`.
 pub struct Kept {
     x: Tensor,
     moments: Tensor,

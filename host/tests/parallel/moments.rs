@@ -110,7 +110,7 @@ impl Ranks {
 
 impl Drop for Ranks {
     fn drop(&mut self) {
-        // What still runs cannot write there any more.
+        // Processes that still run end, and write there no more.
         self.job = Job::default();
         let _ = fs::remove_dir_all(&self.folder);
     }

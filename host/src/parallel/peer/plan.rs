@@ -61,8 +61,8 @@ pub struct Plan {
     pub blocks: u32,
 }
 
-/// Blocks of collectives that run beside other kernels, and store to peers. Enough accesses under way for most
-/// of the link of two H100s, few enough to leave room.
+/// Blocks of collectives that run beside other kernels, and store to peers. Enough accesses under way for
+/// most of the link of two H100s, few enough to leave room.
 const LARGE: u32 = 16;
 /// Blocks of sums for all ranks, up to the size of buckets, and of larger ones. Of more, the loads are in the
 /// way of the stores (`benches/NOTES.md`).
