@@ -1,68 +1,68 @@
-//! A training step of feed-forward blocks in bf16 on one device and on all, each with a batch of its own:
-//! what the reduction of gradients costs. Shows when each bucket was reduced, by events. Then inference over
+//! A training step of transformer blocks in bf16 on one device and on all, each with a batch of its own: what
+//! the reduction of gradients costs. Shows when each bucket was reduced, by events. Then inference over
 //! batches.
 
+#[path = "data_parallel/check.rs"]
+mod check;
 #[path = "data_parallel/inference.rs"]
 mod inference;
+#[path = "data_parallel/model.rs"]
+mod model;
+#[path = "data_parallel/trainer.rs"]
+mod trainer;
 
 use std::process::ExitCode;
 
-use half::bf16;
 use ironwarp::graph::Graph;
-use ironwarp::ops::convert::{convert, convert_into};
-use ironwarp::ops::gemm::{Matmul, Matrix, MatrixMut};
-use ironwarp::ops::saxpy::saxpy;
-use ironwarp::parallel::{BucketConfig, Communicator, GradientBuckets, Group, Overlap, Reduction};
-use ironwarp::tensor::DType;
-use ironwarp::{Device, Event, Result, Stream, Tensor};
+use ironwarp::parallel::{Communicator, Group, Overlap};
+use ironwarp::{Device, Event, Result, Stream};
 use ironwarp_benches::{Outcome, Session, Work};
-use testkit::{Family, input};
+use model::Size;
+use trainer::Trainer;
 
 /// Samples, and steps of each.
 const SAMPLES: usize = 15;
 const STEPS: u64 = 4;
 
-/// The size of a model.
-#[derive(Clone, Copy)]
-struct Size {
-    blocks: usize,
-    tokens: usize,
-    width: usize,
-    hidden: usize,
-}
-
-const LARGE: Size = Size { blocks: 8, tokens: 16_384, width: 1024, hidden: 4096 };
-const SMALL: Size = Size { blocks: 2, tokens: 64, width: 64, hidden: 128 };
-
-impl Size {
-    /// Operations of a step on one device: a product forward and two backward for each weight.
-    fn operations(self) -> u64 {
-        (6 * self.tokens * self.weights()) as u64
-    }
-
-    fn weights(self) -> usize {
-        2 * self.blocks * self.width * self.hidden
-    }
-}
+/// The blocks of GPT-2's smallest model, with 16384 tokens a device.
+const LARGE: Size = Size { blocks: 12, sequences: 16, tokens: 1024, heads: 12, head: 64, hidden: 3072 };
+/// Gradients are compared at this size: as wide, with less in memory.
+const NARROW: Size = Size { blocks: 2, sequences: 2, ..LARGE };
+const SMALL: Size = Size { blocks: 2, sequences: 2, tokens: 32, heads: 2, head: 64, hidden: 256 };
 
 fn main() -> ExitCode {
     Session::run("data_parallel", |session| {
         let devices: Vec<Device> = (0..Device::count()?).map(Device::open).collect::<Result<_>>()?;
         let size = if session.small() { SMALL } else { LARGE };
-        for in_graph in [false, true] {
-            let mut one = None;
-            for ranks in [1, devices.len()] {
-                let shape = format!("{ranks} ranks {}", if in_graph { "graph" } else { "eager" });
-                if !session.wants(&format!("step/{shape}")) || (ranks == 1 && one.is_some()) {
-                    continue;
-                }
-                let ms = bench(session, &devices[..ranks], size, in_graph, &shape)?;
-                let one = *one.get_or_insert(ms);
-                println!("step {shape}: {ms:.3} ms, {:.2} % of {ranks} times one device", 100.0 * one / ms);
-            }
+        let mut counts = vec![1, devices.len()];
+        counts.dedup();
+        let rows = [false, true].map(|in_graph| counts.iter().map(move |&ranks| (in_graph, ranks)));
+        let wanted: Vec<_> = rows
+            .into_iter()
+            .flatten()
+            .filter(|&row| session.wants(&format!("step/{}", shape(row))))
+            .collect();
+        if !wanted.is_empty() {
+            check::are_slopes(&devices[0], SMALL)?;
+            check::agree(&devices, if session.small() { SMALL } else { NARROW })?;
+        }
+        let mut one = [None; 2];
+        for row in wanted {
+            let (in_graph, ranks) = row;
+            let ms = bench(session, &devices[..ranks], size, in_graph, &shape(row))?;
+            let one = *one[usize::from(in_graph)].get_or_insert(ms);
+            println!(
+                "step {}: {ms:.3} ms, {:.2} % of {ranks} times one device",
+                shape(row),
+                100.0 * one / ms
+            );
         }
         inference::bench(session, &devices, size)
     })
+}
+
+fn shape((in_graph, ranks): (bool, usize)) -> String {
+    format!("{ranks} ranks {}", if in_graph { "graph" } else { "eager" })
 }
 
 /// Milliseconds of a step: the median.
@@ -75,7 +75,7 @@ fn bench(session: &mut Session, devices: &[Device], size: Size, in_graph: bool, 
     if let Some(overlap) = overlap.filter(|_| devices.len() > 1) {
         println!("{overlap}");
     }
-    let work = Work::Flops(size.operations() * devices.len() as u64);
+    let work = Work::Flops(size.training_operations() * devices.len() as u64);
     session.record("step", shape, work, &[("ironwarp", samples.clone())])?;
     let mut times: Vec<f64> = samples.iter().map(|(runs, ms)| ms / *runs as f64).collect();
     times.sort_by(f64::total_cmp);
@@ -86,6 +86,7 @@ type Measured = (Vec<(u64, f64)>, Option<Overlap>);
 
 fn measure(rank: Communicator, stream: &Stream, size: Size, in_graph: bool) -> Result<Measured> {
     let mut trainer = Trainer::new(rank, stream, size)?;
+    let before = trainer.loss(stream)?;
     // Compiles the kernels, and fills the heap.
     trainer.step(stream)?;
     trainer.buckets.time(stream)?;
@@ -107,6 +108,8 @@ fn measure(rank: Communicator, stream: &Stream, size: Size, in_graph: bool) -> R
         samples.push((STEPS, f64::from(Event::elapsed_ms(&begin, &end)?)));
     }
     runner.trainer().rank.synchronize(stream)?;
+    let after = runner.trainer().loss(stream)?;
+    assert!(after < before, "the loss falls: {before} and {after}");
     Ok((samples, overlap))
 }
 
@@ -128,113 +131,5 @@ impl Runner<'_> {
             Runner::Graph(graph) => graph.inputs_mut(),
             Runner::Eager(trainer) => trainer,
         }
-    }
-}
-
-/// A block: `x + relu(x up) down`.
-struct Block {
-    up: Weight,
-    down: Weight,
-}
-
-/// Normal numbers, of which a part is drawn: that takes time.
-fn numbers(seed: u64, count: usize) -> impl Iterator<Item = f32> {
-    input::<f32>(Family::Normal, seed, count.min(100_003)).into_iter().cycle().take(count)
-}
-
-/// In f32, and as products take it.
-struct Weight {
-    master: Tensor,
-    rounded: Tensor,
-}
-
-struct Trainer {
-    rank: Communicator,
-    size: Size,
-    blocks: Vec<Block>,
-    x: Tensor,
-    target: Tensor,
-    buckets: GradientBuckets,
-}
-
-impl Weight {
-    fn new(stream: &Stream, seed: u64, from: usize, to: usize) -> Result<Self> {
-        let scale = (from as f32).sqrt().recip();
-        let values: Vec<f32> = numbers(seed, from * to).map(|w| w * scale).collect();
-        let master = Tensor::from_slice(stream, &[from, to], &values)?;
-        Ok(Weight { rounded: convert(stream, &master, DType::BF16)?, master })
-    }
-
-    fn update(&mut self, stream: &Stream, buckets: &GradientBuckets, index: usize) -> Result<()> {
-        const RATE: f32 = 1e-3;
-        saxpy(stream, -RATE, buckets.gradient(index)?, self.master.view_mut()?.into_view::<f32>()?)?;
-        convert_into(stream, &self.master, self.rounded.view_mut()?)
-    }
-}
-
-impl Trainer {
-    fn new(rank: Communicator, stream: &Stream, size: Size) -> Result<Self> {
-        let Size { blocks, tokens, width, hidden } = size;
-        let block = |number: usize| {
-            let seed = 2 * number as u64;
-            Ok(Block {
-                up: Weight::new(stream, seed, width, hidden)?,
-                down: Weight::new(stream, seed + 1, hidden, width)?,
-            })
-        };
-        let batch = |seed: u64| {
-            let seed = seed + u64::from(rank.rank());
-            let values: Vec<bf16> = numbers(seed, tokens * width).map(bf16::from_f32).collect();
-            Tensor::from_slice(stream, &[tokens, width], &values)
-        };
-        Ok(Trainer {
-            size,
-            blocks: (0..blocks).map(block).collect::<Result<_>>()?,
-            x: batch(1000)?,
-            target: batch(2000)?,
-            buckets: GradientBuckets::new(
-                stream,
-                &vec![width * hidden; 2 * blocks],
-                BucketConfig { reduction: Reduction::Mean, ..BucketConfig::default() },
-            )?,
-            rank,
-        })
-    }
-
-    /// The gradient `a^T b`, straight into its bucket.
-    fn gradient(&mut self, stream: &Stream, index: usize, a: &Tensor, b: &Tensor) -> Result<()> {
-        let (rows, columns) = (a.shape()[1], b.shape()[1]);
-        let into = MatrixMut::new::<f32>(self.buckets.gradient_mut(index)?, rows, columns);
-        Matmul::new(Matrix::of(a)?.transposed(), Matrix::of(b)?, into).run(stream)?;
-        self.buckets.ready(&mut self.rank, index)
-    }
-
-    fn step(&mut self, stream: &Stream) -> Result<()> {
-        // Inputs and hidden values of the blocks.
-        let (mut x, mut kept) = (self.x.view_as(&[self.size.tokens, self.size.width])?, Vec::new());
-        for Block { up, down } in &self.blocks {
-            let h = x.matmul(&up.rounded)?.relu()?;
-            let y = x.add(&h.matmul(&down.rounded)?)?;
-            kept.push((std::mem::replace(&mut x, y), h));
-        }
-        let scale = 2.0 / (self.size.tokens * self.size.width) as f32;
-        let mut d = x.sub(&self.target)?.mul(scale)?;
-        for (number, (x, h)) in kept.into_iter().enumerate().rev() {
-            let first = 2 * (self.blocks.len() - 1 - number);
-            self.gradient(stream, first, &h, &d)?;
-            let block = &self.blocks[number];
-            let dh = d.matmul(&block.down.rounded.t()?)?.mul(&h.sign()?)?;
-            let dx = dh.matmul(&block.up.rounded.t()?)?;
-            self.gradient(stream, first + 1, &x, &dh)?;
-            d = d.add(&dx)?;
-        }
-        self.buckets.finish()?;
-        let count = self.blocks.len();
-        for (number, Block { up, down }) in self.blocks.iter_mut().enumerate() {
-            let first = 2 * (count - 1 - number);
-            down.update(stream, &self.buckets, first)?;
-            up.update(stream, &self.buckets, first + 1)?;
-        }
-        Ok(())
     }
 }

@@ -8,58 +8,37 @@ use ironwarp::parallel::map;
 use ironwarp::{Device, Result, Stream, Tensor};
 use ironwarp_benches::{Outcome, Session, Work};
 
-use super::{SAMPLES, Size, Weight, numbers};
+use super::SAMPLES;
+use super::model::{Model, Size, numbers};
 
 /// Batches of a run.
-const BATCHES: usize = 64;
+const BATCHES: usize = 256;
 const FEW_BATCHES: usize = 4;
-/// Tokens of a batch: a part of a training step's.
+/// Sequences of a batch: a part of a training step's.
 const PART: usize = 4;
 
-/// The weights of each block, on one device.
-struct Model {
-    device: Device,
-    blocks: Vec<[Weight; 2]>,
-}
-
-impl Model {
-    fn new(device: &Device, size: Size) -> Result<Self> {
-        let stream = device.stream()?;
-        let block = |number: usize| {
-            let seed = 2 * number as u64;
-            Ok([
-                Weight::new(&stream, seed, size.width, size.hidden)?,
-                Weight::new(&stream, seed + 1, size.hidden, size.width)?,
-            ])
-        };
-        Ok(Model { device: device.clone(), blocks: (0..size.blocks).map(block).collect::<Result<_>>()? })
-    }
-
-    /// The first row of the result.
-    fn run(&self, stream: &Stream, size: Size, batch: &[bf16]) -> Result<Vec<bf16>> {
-        let mut x = Tensor::from_slice(stream, &[size.tokens, size.width], batch)?;
-        for [up, down] in &self.blocks {
-            x = x.add(&x.matmul(&up.rounded)?.relu()?.matmul(&down.rounded)?)?;
-        }
-        x.slice(0, ..1)?.to_vec(stream)
-    }
+/// The first row of the result.
+fn first_row(model: &Model, stream: &Stream, batch: &[bf16]) -> Result<Vec<bf16>> {
+    let x = Tensor::from_slice(stream, &[model.size.rows(), model.size.width()], batch)?;
+    model.forward(stream, &x, drop)?.slice(0, ..1)?.to_vec(stream)
 }
 
 pub fn bench(session: &mut Session, devices: &[Device], size: Size) -> Outcome {
     if devices.len() < 2 || !session.wants("map") {
         return Ok(());
     }
-    let size = Size { tokens: size.tokens / PART, ..size };
+    let size = Size { sequences: size.sequences.div_ceil(PART), ..size };
     let batches = if session.small() { FEW_BATCHES } else { BATCHES };
     let batch = |number: usize| {
-        numbers(number as u64, size.tokens * size.width).map(bf16::from_f32).collect::<Vec<_>>()
+        numbers(number as u64, size.rows() * size.width()).map(bf16::from_f32).collect::<Vec<_>>()
     };
     let batches: Vec<Vec<bf16>> = (0..batches).map(batch).collect();
-    let models: Vec<Model> = devices.iter().map(|device| Model::new(device, size)).collect::<Result<_>>()?;
+    let model = |device: &Device| Ok((device.clone(), Model::new(&device.stream()?, size)?));
+    let models: Vec<(Device, Model)> = devices.iter().map(model).collect::<Result<_>>()?;
     let run = |devices: &[Device]| {
         map(devices, &batches, |stream, batch| {
-            let model = models.iter().find(|model| model.device == *stream.device());
-            model.expect("each device has a model").run(stream, size, batch)
+            let model = models.iter().find(|(device, _)| device == stream.device());
+            first_row(&model.expect("each device has a model").1, stream, batch)
         })
     };
     // One and all in turns; the first run compiles the kernels.
@@ -72,7 +51,7 @@ pub fn bench(session: &mut Session, devices: &[Device], size: Size) -> Outcome {
             times.push((1, begun.elapsed().as_secs_f64() * 1e3));
         }
     }
-    let work = Work::Flops((2 * size.tokens * size.weights() * batches.len()) as u64);
+    let work = Work::Flops(size.operations() * batches.len() as u64);
     let mut medians = Vec::new();
     for (count, mut times) in counts.iter().zip(times) {
         session.record("map", &format!("{count} devices"), work, &[("ironwarp", times.clone())])?;

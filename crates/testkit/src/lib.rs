@@ -23,6 +23,8 @@ use std::io::Write;
 pub mod compare;
 mod element;
 mod input;
+#[cfg(unix)]
+pub mod job;
 pub mod process;
 pub mod random;
 pub mod tolerance;

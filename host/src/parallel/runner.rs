@@ -10,8 +10,9 @@ use super::communicator::Communicator;
 use super::overlap::{Marks, Overlap};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::{DeviceBuffer, DeviceView, DeviceViewMut, same_length};
+use crate::memory::{DeviceView, DeviceViewMut, same_length};
 use crate::stream::{Event, Stream};
+use crate::tensor::{DType, Tensor};
 
 /// The part of `count` items that a rank works on. The parts follow each other, and their lengths differ by
 /// at most one item.
@@ -49,7 +50,8 @@ pub struct GradientBuckets {
 }
 
 struct Bucket {
-    buffer: DeviceBuffer<f32>,
+    /// One f32 behind the other.
+    numbers: Tensor,
     /// Its gradients.
     gradients: Range<usize>,
 }
@@ -90,8 +92,9 @@ impl GradientBuckets {
             *elements += length;
             gradients.end = index + 1;
         }
-        let bucket =
-            |(elements, gradients)| Ok(Bucket { buffer: DeviceBuffer::zeroed(stream, elements)?, gradients });
+        let bucket = |(elements, gradients)| {
+            Ok(Bucket { numbers: Tensor::zeros(stream, &[elements], DType::F32)?, gradients })
+        };
         let buckets = sizes.into_iter().map(bucket).collect::<Result<_>>()?;
         // Above the step's kernels: they leave room as their blocks end.
         let stream = stream.device().pooled_stream_with_priority(1)?;
@@ -118,16 +121,28 @@ impl GradientBuckets {
     /// [`Error::Range`] for a number that is none.
     pub fn gradient(&self, index: usize) -> Result<DeviceView<'_, f32>> {
         let (bucket, range) = self.place(index)?;
-        self.buckets[bucket].buffer.slice(range)
+        self.buckets[bucket].numbers.as_view::<f32>()?.slice(range)
+    }
+
+    /// Gradient number `index` as a tensor of that shape, for an optimiser. It shows the bucket's memory, and
+    /// nothing can be written there while it is kept.
+    ///
+    /// # Errors
+    /// [`Error::Range`] for a number that is none, [`TensorError::Shape`](crate::TensorError::Shape) when the
+    /// shape has another number of elements.
+    pub fn tensor(&self, index: usize, shape: &[usize]) -> Result<Tensor> {
+        let (bucket, range) = self.place(index)?;
+        self.buckets[bucket].numbers.slice(0, range)?.view_as(shape)
     }
 
     /// Gradient number `index`, to be written.
     ///
     /// # Errors
-    /// [`Error::Range`] for a number that is none.
+    /// [`Error::Range`] for a number that is none, [`TensorError::Shared`](crate::TensorError::Shared) while
+    /// a [`tensor`](GradientBuckets::tensor) of its bucket is kept.
     pub fn gradient_mut(&mut self, index: usize) -> Result<DeviceViewMut<'_, f32>> {
         let (bucket, range) = self.place(index)?;
-        self.buckets[bucket].buffer.view_mut().slice_mut(range)
+        self.buckets[bucket].numbers.view_mut()?.into_view::<f32>()?.slice_mut(range)
     }
 
     fn place(&self, index: usize) -> Result<(usize, Range<usize>)> {
@@ -139,8 +154,9 @@ impl GradientBuckets {
     /// sums of buckets that are now complete.
     ///
     /// # Errors
-    /// [`Error::Range`], [`Error::InvalidArgument`] for a gradient that was ready before in this step, or as
-    ///  [`Communicator::all_reduce`].
+    /// [`Error::Range`], [`Error::InvalidArgument`] for a gradient that was ready before in this step,
+    /// [`TensorError::Shared`](crate::TensorError::Shared) while a [`tensor`](GradientBuckets::tensor) of its
+    /// bucket is kept, or as [`Communicator::all_reduce`].
     #[track_caller]
     pub fn ready(&mut self, rank: &mut Communicator, index: usize) -> Result<()> {
         self.place(index)?;
@@ -156,16 +172,16 @@ impl GradientBuckets {
         let is_ready = &self.is_ready;
         let is_complete = |bucket: &&mut Bucket| is_ready[bucket.gradients.clone()].iter().all(|&it| it);
         while let Some(bucket) = self.buckets.get_mut(self.next).filter(is_complete) {
-            let bytes = bucket.buffer.len() * size_of::<f32>();
+            let bytes = bucket.numbers.elements() * size_of::<f32>();
             let begin = match &self.marks {
                 None => None,
                 Some(_) => {
                     // The stream waits for the gradients, and the event is behind that. The use is the sum's.
-                    let _ = bucket.buffer.view().within().begin(&self.stream, true)?;
+                    let _ = bucket.numbers.as_view::<f32>()?.within().begin(&self.stream, true)?;
                     Some(recorded(&self.stream)?)
                 }
             };
-            rank.all_reduce(&self.stream, self.reduction, &mut bucket.buffer)?;
+            rank.all_reduce(&self.stream, self.reduction, bucket.numbers.view_mut()?)?;
             if let (Some(marks), Some(begin)) = (&mut self.marks, begin) {
                 marks.buckets.push((bytes, begin, recorded(&self.stream)?));
             }

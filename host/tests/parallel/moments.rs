@@ -2,20 +2,17 @@
 //! error in time and ends, and the job that is started again has the bits of one without a fault.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use ironwarp::Result;
 use testkit::Random;
+use testkit::job::{self, End, Job, noise};
 
 use crate::devices;
-use crate::moments_rank::{self as worker, Plan, SAID, SAID_ERROR, TIMEOUT, Trick};
-use crate::ranks::{free_port, is_rank, rank_of, signal};
+use crate::moments_rank::{self as worker, Plan, SAID_ERROR, TIMEOUT, Trick};
+use crate::ranks::{free_port, is_rank, rank_of};
 
 const TEST: &str = "moments::a_fault_at_a_random_moment_ends_all_ranks_in_time";
 const RANKS: u32 = 3;
@@ -65,64 +62,41 @@ const FAULTS: [Fault; 16] = [
 ];
 
 /// A job's processes and its folder, which end with it whatever happens.
-struct Job {
+struct Ranks {
     folder: PathBuf,
     port: u16,
-    ranks: Vec<Option<Child>>,
+    job: Job,
+    /// The number of each rank's process in the job.
+    processes: [Option<usize>; RANKS as usize],
 }
 
-/// How a process has ended.
-#[derive(Debug, Clone)]
-struct End {
-    at: SystemTime,
-    code: Option<i32>,
-    said: String,
-}
-
-impl Job {
+impl Ranks {
     fn new(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("moment-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder can be made");
-        Job { folder, port: free_port(), ranks: (0..RANKS).map(|_| None).collect() }
+        Ranks { folder, port: free_port(), job: Job::default(), processes: [None; RANKS as usize] }
     }
 
     fn start(&mut self, rank: u32, trick: Trick, step: u64, token: &str) {
         let mut command = rank_of(TEST, rank as usize, RANKS as usize, self.port);
         Plan { trick, step, folder: self.folder.clone() }.tell(&mut command);
-        command.env("IRONWARP_TOKEN", token);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        self.ranks[rank as usize] = Some(command.spawn().expect("this program can be started"));
+        self.processes[rank as usize] = Some(self.job.start(command.env("IRONWARP_TOKEN", token)));
     }
 
     fn start_well(&mut self) {
         (0..RANKS).for_each(|rank| self.start(rank, Trick::None, 0, "a token"));
     }
 
-    fn child(&self, rank: u32) -> &Child {
-        self.ranks[rank as usize].as_ref().expect("it was started")
+    fn signal(&self, rank: u32, name: &str) {
+        self.job.signal(self.processes[rank as usize].expect("it was started"), name);
     }
 
-    /// Waits until all ranks have ended that were started, but for one.
+    /// Waits until all ranks have ended that were started, but for one; how those that were not waited for
+    /// before have ended.
     fn ends(&mut self, but: Option<u32>, what: &str) -> Vec<Option<End>> {
-        let begun = Instant::now();
-        let mut ends: Vec<Option<End>> = vec![None; self.ranks.len()];
-        loop {
-            let mut is_over = true;
-            for (rank, child) in self.ranks.iter_mut().enumerate() {
-                let Some(process) = child.as_mut().filter(|_| but != Some(rank as u32)) else { continue };
-                let Some(status) = process.try_wait().expect("a child") else {
-                    is_over = false;
-                    continue;
-                };
-                ends[rank] = Some(End { at: SystemTime::now(), code: status.code(), said: said(process) });
-                *child = None;
-            }
-            if is_over {
-                return ends;
-            }
-            assert!(begun.elapsed() < PATIENCE, "{what}: a rank hangs: {ends:?}");
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        let but = but.and_then(|rank| self.processes[rank as usize]);
+        let mut ends = self.job.ends(but, PATIENCE, what);
+        self.processes.iter().map(|number| number.and_then(|number| ends[number].take())).collect()
     }
 
     /// The bits that all ranks have at the end.
@@ -134,38 +108,18 @@ impl Job {
     }
 }
 
-impl Drop for Job {
+impl Drop for Ranks {
     fn drop(&mut self) {
-        for child in self.ranks.iter_mut().flatten() {
-            // It may have ended; a drop cannot return an error.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        // Processes that still run end, and write there no more.
+        self.job = Job::default();
         let _ = fs::remove_dir_all(&self.folder);
     }
-}
-
-/// The last words of a process that has ended.
-fn said(process: &mut Child) -> String {
-    let mut printed = String::new();
-    let stdout = process.stdout.as_mut().expect("it is piped");
-    stdout.read_to_string(&mut printed).expect("a rank prints text");
-    printed.lines().find_map(|line| line.split_once(SAID)).map_or(String::new(), |(_, said)| said.to_owned())
 }
 
 /// When a rank has misbehaved.
 fn time_of(path: &Path, what: &str) -> SystemTime {
     let time = fs::metadata(path).and_then(|file| file.modified());
     time.unwrap_or_else(|error| panic!("{what}: it did not misbehave: {error}"))
-}
-
-fn noise(port: u16, random: &mut Random) {
-    for _ in 0..20 {
-        // The store may not be there yet, or no more.
-        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return };
-        let bytes: Vec<u8> = (0..random.integer(0, 300)).map(|_| random.bits() as u8).collect();
-        let _ = stream.write_all(&bytes);
-    }
 }
 
 /// Runs a job with a fault, and then again without; how long after the fault the last other rank had ended.
@@ -175,7 +129,7 @@ fn one(seed: u64, fault: Fault, wanted: &[u8]) -> Duration {
     let step = Plan::step(&mut random);
     let moment = Duration::from_millis(random.integer(0, LATEST) as u64);
     let what = format!("{fault:?} of rank {culprit} at {moment:?} or step {step}, seed {seed}");
-    let mut job = Job::new(&seed.to_string());
+    let mut job = Ranks::new(&seed.to_string());
     let holder = (fault == Fault::PortInUse)
         .then(|| TcpListener::bind(("127.0.0.1", job.port)).expect("the port is free"));
     let begun = SystemTime::now();
@@ -193,8 +147,8 @@ fn one(seed: u64, fault: Fault, wanted: &[u8]) -> Duration {
     }
     let mut struck = if is_sudden { SystemTime::now() } else { begun };
     match fault {
-        Fault::Killed => signal(job.child(culprit), "KILL"),
-        Fault::Stopped => signal(job.child(culprit), "STOP"),
+        Fault::Killed => job.signal(culprit, "KILL"),
+        Fault::Stopped => job.signal(culprit, "STOP"),
         Fault::Noise => noise(job.port, &mut random),
         _ => {}
     }
@@ -207,13 +161,13 @@ fn one(seed: u64, fault: Fault, wanted: &[u8]) -> Duration {
         let Some(end) = end else { continue };
         let what = format!("{what}: rank {rank}: {end:?}");
         if fault == Fault::Noise {
-            assert_eq!(end.code, Some(0), "{what}");
+            assert_eq!(end.code, 0, "{what}");
         } else if rank == culprit && fault != Fault::PortInUse {
             check_culprit(fault, end, &what);
-        } else if end.code != Some(0) || !is_sudden {
+        } else if end.code != 0 || !is_sudden {
             // A fault from outside may have come when all was done.
             let after = end.at.duration_since(struck).unwrap_or_default();
-            assert!(end.code == Some(SAID_ERROR) && after < TIMEOUT + SLACK, "{what} after {after:?}");
+            assert!(end.code == SAID_ERROR && after < TIMEOUT + SLACK, "{what} after {after:?}");
             // Of rank 0, which serves the store, its end may be all that is known.
             let named = end.said.contains(&format!("rank {culprit}")) || culprit == 0;
             assert!(named || fault == Fault::PortInUse, "{what}");
@@ -225,18 +179,17 @@ fn one(seed: u64, fault: Fault, wanted: &[u8]) -> Duration {
         job.start(culprit, Trick::None, step, "a token");
         let ends = job.ends(None, &what);
         let end = ends[culprit as usize].as_ref().expect("it was started");
-        assert!(end.code == Some(SAID_ERROR) && begun.elapsed() < TIMEOUT + SLACK, "{what}: {end:?}");
+        assert!(end.code == SAID_ERROR && begun.elapsed() < TIMEOUT + SLACK, "{what}: {end:?}");
     }
     drop(holder);
-    if let Some(stopped) = &mut job.ranks[culprit as usize] {
-        stopped.kill().expect("it was not waited for");
-        stopped.wait().expect("a child");
+    if fault == Fault::Stopped {
+        job.signal(culprit, "KILL");
     }
     if fault != Fault::Noise {
         job.port = free_port();
         job.start_well();
         let ends = job.ends(None, &what);
-        assert!(ends.iter().flatten().all(|end| end.code == Some(0)), "{what}, again: {ends:?}");
+        assert!(ends.iter().flatten().all(|end| end.code == 0), "{what}, again: {ends:?}");
     }
     assert!(job.bits(&what) == wanted, "{what}: other bits");
     last
@@ -244,38 +197,24 @@ fn one(seed: u64, fault: Fault, wanted: &[u8]) -> Duration {
 
 fn check_culprit(fault: Fault, end: &End, what: &str) {
     match fault {
-        Fault::Killed => assert!(end.code.is_none() || end.code == Some(0), "{what}"),
-        Fault::Own(Trick::Panics) => assert_eq!(end.code, Some(101), "{what}"),
-        Fault::Own(Trick::Leaves) => assert_eq!(end.code, Some(0), "{what}"),
-        _ => assert_eq!(end.code, Some(SAID_ERROR), "{what}"),
+        Fault::Killed => assert!([-9, 0].contains(&end.code), "{what}"),
+        Fault::Own(Trick::Panics) => assert_eq!(end.code, 101, "{what}"),
+        Fault::Own(Trick::Leaves) => assert_eq!(end.code, 0, "{what}"),
+        _ => assert_eq!(end.code, SAID_ERROR, "{what}"),
     }
 }
 
 fn moments(count: u64, jobs: usize) {
-    let mut job = Job::new("none");
+    let mut job = Ranks::new("none");
     job.start_well();
     let begun = Instant::now();
     let ends = job.ends(None, "no fault");
-    assert!(ends.iter().flatten().all(|end| end.code == Some(0)), "no fault: {ends:?}");
+    assert!(ends.iter().flatten().all(|end| end.code == 0), "no fault: {ends:?}");
     println!("a job without a fault takes {:.2} s", begun.elapsed().as_secs_f64());
     let wanted = job.bits("no fault");
-    let (next, slowest) = (AtomicU64::new(0), Mutex::new(Duration::ZERO));
-    let work = || {
-        loop {
-            let moment = next.fetch_add(1, Ordering::Relaxed);
-            if moment >= count {
-                return;
-            }
-            let took = one(moment, FAULTS[moment as usize % FAULTS.len()], &wanted);
-            let mut slowest = slowest.lock().expect("no panic");
-            *slowest = took.max(*slowest);
-        }
-    };
-    std::thread::scope(|threads| (0..jobs).for_each(|_| _ = threads.spawn(work)));
-    println!(
-        "{count} moments, the slowest end after {:.2} s",
-        slowest.lock().expect("no panic").as_secs_f64()
-    );
+    let slowest =
+        job::moments(count, jobs, |moment| one(moment, FAULTS[moment as usize % FAULTS.len()], &wanted));
+    println!("{count} moments, the slowest end after {:.2} s", slowest.as_secs_f64());
 }
 
 /// GPUs may take longer to compile the kernels than these ranks wait.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, exit};
+use std::process::Command;
 use std::time::Duration;
 
 use driver::fault::{Rule, Times};
@@ -12,6 +12,7 @@ use ironwarp::parallel::checkpoint::{Checkpoints, Report, restore, save_shard};
 use ironwarp::parallel::{Backend, Communicator, GroupOptions, Reduction};
 use ironwarp::{Device, DeviceBuffer, Result, Stream, Tensor};
 use ironwarp_rendezvous::{Client, Options, World};
+use testkit::job::end;
 
 /// How long ranks wait for each other, in calls and on the host.
 pub const TIMEOUT: Duration = Duration::from_secs(3);
@@ -27,9 +28,6 @@ const TOO_MUCH: usize = 1 << 50;
 
 /// The exit code of a rank that has got an error, which it then has said.
 pub const SAID_ERROR: i32 = 3;
-/// How a rank's last line begins. The test harness prints lines of its own before.
-pub const SAID: &str = "said: ";
-
 const VARIABLE: &str = "MOMENTS_TEST_RANK";
 
 /// A rank's misdeed.
@@ -103,12 +101,11 @@ pub fn run() -> ! {
     let (code, said) = match train(&Plan::told()) {
         Ok(()) => (0, "done".to_owned()),
         Err(error) if error.is::<ironwarp::Error>() || error.is::<ironwarp_rendezvous::Error>() => {
-            (SAID_ERROR, error.to_string().replace('\n', " "))
+            (SAID_ERROR, error.to_string())
         }
         Err(error) => (1, error.to_string()),
     };
-    println!("{SAID}{said}");
-    exit(code);
+    end(code, &said)
 }
 
 fn train(plan: &Plan) -> Outcome<()> {

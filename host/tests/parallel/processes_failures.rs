@@ -11,7 +11,8 @@ use ironwarp::{DeviceBuffer, Error, ParallelError, Result};
 use crate::devices;
 use crate::nccl::{SLACK, library, parallel, ready, with_nccl};
 use crate::processes::options;
-use crate::ranks::{all_end_well, ends, is_rank, joined, place, signal, start};
+use crate::ranks::{all_end_well, ends, is_rank, joined, place, start};
+use testkit::job::signal;
 
 /// Elements of a sum that passes through stages.
 const LARGE: usize = 70_000;

@@ -52,12 +52,6 @@ pub fn all_end_well(test: &str, ranks: usize, variables: &[(&str, &str)]) {
     assert!(ends.iter().all(ExitStatus::success), "{ends:?}");
 }
 
-/// Sends a signal, such as `KILL`, to a child that has not been waited for.
-pub fn signal(child: &Child, name: &str) {
-    let sent = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
-    assert!(sent.is_ok_and(|status| status.success()), "{name}");
-}
-
 /// The job, as the environment says, and the rank's device.
 pub fn place() -> Result<(World, Client, Device)> {
     let world = World::from_env().expect("the test has set it");

@@ -4,8 +4,9 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use ironwarp::graph::Graph;
+use ironwarp::ops::optim::{Sgd, SgdConfig};
 use ironwarp::parallel::{BucketConfig, GradientBuckets, Group, Reduction, map};
-use ironwarp::{DeviceBuffer, Error, Result, Tensor};
+use ironwarp::{DeviceBuffer, Error, Result, Tensor, TensorError};
 
 use crate::{devices, groups};
 
@@ -45,6 +46,38 @@ fn buckets_add_up() -> Result<()> {
             }
         }
     }
+    Ok(())
+}
+
+/// An optimiser takes gradients as tensors, which show a bucket's memory: nothing writes there meanwhile.
+#[test]
+fn gradients_are_tensors_for_an_optimiser() -> Result<()> {
+    testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
+    let Some(devices) = devices(2)? else { return Ok(()) };
+    Group::open(&devices)?.run(|mut rank| {
+        let stream = rank.device().stream()?;
+        let mut buckets = GradientBuckets::new(&stream, &[2, 6], BucketConfig::default())?;
+        for index in [0, 1] {
+            let values = vec![1.0 + index as f32; [2, 6][index]];
+            buckets.gradient_mut(index)?.copy_from_slice(&stream, &values)?;
+            buckets.ready(&mut rank, index)?;
+        }
+        buckets.finish()?;
+        let kept = buckets.tensor(1, &[2, 3])?;
+        assert_eq!((kept.shape().sides(), kept.to_vec::<f32>(&stream)?), (&[2, 3][..], vec![4.0; 6]));
+        let error = buckets.gradient_mut(0).expect_err("a tensor of the bucket is kept");
+        assert!(matches!(error.tensor_error(), Some(TensorError::Shared { .. })), "{error}");
+        let error = buckets.tensor(1, &[7]).expect_err("another number of elements");
+        assert!(matches!(error.tensor_error(), Some(TensorError::Shape { .. })), "{error}");
+        drop(kept);
+        let mut weights = Tensor::from_slice(&stream, &[2, 3], &[10.0f32; 6])?;
+        let config = SgdConfig { learning_rate: 0.5, ..SgdConfig::default() };
+        let mut optimizer = Sgd::new(&stream, &[weights.view_mut()?], config)?;
+        optimizer.step(&stream, &mut [weights.view_mut()?], &[&buckets.tensor(1, &[2, 3])?], None)?;
+        assert_eq!(weights.to_vec::<f32>(&stream)?, [8.0; 6]);
+        buckets.gradient_mut(0)?.copy_from_slice(&stream, &[0.0; 2])?;
+        rank.synchronize(&stream)
+    })?;
     Ok(())
 }
 

@@ -17,6 +17,10 @@ use cuda_std::vector::{load_l2_v4, store_v4};
 use cuda_std::{kernel, thread};
 use primitives::unroll;
 
+/// Units of a thread under way from each rank. With the blocks that a sum has they fill the link and no more:
+/// loads beyond that are in the way of the stores (`benches/NOTES.md`).
+const UNITS: usize = 3;
+
 /// The part of a launch that a rank owns. Numbers of elements.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -94,9 +98,9 @@ unsafe fn reduce<T: Addend, const N: usize>(team: &Team, part: &Part, meeting: &
     unsafe {
         let mut at = first;
         // Bytes take four times as much when they are combined: one unit is enough for the registers.
-        while size > 1 && at + 3 * threads < whole {
-            units::<T, N, 4>(team, part, meeting, at, threads);
-            at += 4 * threads;
+        while size > 1 && at + (UNITS as u64 - 1) * threads < whole {
+            units::<T, N, UNITS>(team, part, meeting, at, threads);
+            at += UNITS as u64 * threads;
         }
         while at < whole {
             units::<T, N, 1>(team, part, meeting, at, threads);

@@ -1,12 +1,12 @@
 //! Bytes from one rank's buffer to those of others: all-gather, broadcast, all-to-all, send, receive, and the
 //! barrier, which moves none.
 //!
-//! A rank makes up to [`MAX_RANKS`](crate::MAX_RANKS) moves, each from the input of one rank to the outputs
-//! of some:
+//! A rank makes up to [`MAX_RANKS`](crate::MAX_RANKS) moves, from the input of one rank to the outputs of
+//! some:
 //!
 //! | collective | moves of rank `r` |
 //! |---|---|
-//! | all-gather | its input to every output; of much, every input to its output, which the link does faster |
+//! | all-gather | its input to every output |
 //! | broadcast | a part of the root's input, its own among the other ranks, to all their outputs |
 //! | all-to-all | a part of its input to each rank's output |
 //! | send | its input to one output |
@@ -28,10 +28,8 @@ pub struct Moves {
     pub count: u32,
     /// The number of the one that is made first: ranks begin with different ones.
     pub first: u32,
-    /// The rank whose input move 0 reads.
+    /// The rank whose input they read.
     pub source: u32,
-    /// 1 when moves read the inputs of different ranks, else 0.
-    pub source_step: u32,
     /// Bits of the ranks whose outputs are written by move 0; those of move `j` are `j * target_step` places
     /// further.
     pub targets: u32,
@@ -43,10 +41,8 @@ pub struct Moves {
     pub from: u64,
     /// How much further each next one does.
     pub from_step: u64,
-    /// Where move 0 goes in the outputs.
+    /// Where they go in the outputs.
     pub to: u64,
-    /// How much further each next one does.
-    pub to_step: u64,
 }
 
 /// Makes the rank's moves; see the module.
@@ -72,11 +68,9 @@ pub unsafe fn transfer(
         let mut i = 0;
         while i < moves.count {
             let number = (moves.first + i) % moves.count;
-            let source = moves.source + number * moves.source_step;
-            let from = meeting.input(source) + moves.from + u64::from(number) * moves.from_step;
-            let to = moves.to + u64::from(number) * moves.to_step;
+            let from = meeting.input(moves.source) + moves.from + u64::from(number) * moves.from_step;
             let targets = moves.targets << (number * moves.target_step);
-            make(&meeting, from, to, targets, moves.bytes);
+            make(&meeting, from, moves.to, targets, moves.bytes);
             i += 1;
         }
         staging.end(meeting, &team, signals);

@@ -4,16 +4,11 @@
 
 mod worker;
 
-use std::io::Read as _;
-use std::net::TcpStream;
-use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use ironwarp_rendezvous::{Address, Cause, Store, StoreOptions, Token};
 use testkit::Random;
+use testkit::job::{self, End, Job, noise};
 use worker::{Plan, SAID_FAILURE, TOKEN, Trick, World};
 
 const RANKS: u32 = 3;
@@ -77,38 +72,8 @@ fn faults_at_many_moments() {
 }
 
 fn run_all(moments: u64) {
-    let (next, slowest) = (AtomicUsize::new(0), Mutex::new(Duration::ZERO));
-    std::thread::scope(|threads| {
-        for _ in 0..JOBS {
-            threads.spawn(|| {
-                loop {
-                    let moment = next.fetch_add(1, Ordering::Relaxed) as u64;
-                    if moment >= moments {
-                        return;
-                    }
-                    let fault = FAULTS[moment as usize % FAULTS.len()];
-                    let took = one(moment, fault);
-                    let mut slowest = slowest.lock().unwrap();
-                    *slowest = took.max(*slowest);
-                }
-            });
-        }
-    });
-    println!("{moments} moments, the slowest news after {:.2} s", slowest.lock().unwrap().as_secs_f64());
-}
-
-/// A job with its processes, which end with it whatever happens.
-struct Job {
-    ranks: Vec<Child>,
-}
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        for rank in &mut self.ranks {
-            let _ = rank.kill();
-            let _ = rank.wait();
-        }
-    }
+    let slowest = job::moments(moments, JOBS, |moment| one(moment, FAULTS[moment as usize % FAULTS.len()]));
+    println!("{moments} moments, the slowest news after {:.2} s", slowest.as_secs_f64());
 }
 
 /// Runs a job with a fault; how long after the fault the last rank had ended.
@@ -122,17 +87,19 @@ fn one(seed: u64, fault: Fault) -> Duration {
     let step = random.integer(0, i64::from(worker::STEPS) - 20) as u32;
     let moment = Duration::from_millis(random.integer(0, LATEST) as u64);
     let what = format!("{fault:?} of rank {culprit} at {moment:?} or step {step}, seed {seed}");
-    let start = |rank: u32| {
+    let command = |rank: u32| {
         let trick = match fault {
             Fault::Own(trick) if rank == culprit => Some(trick),
             _ => None,
         };
-        worker::start(&World { rank, size: RANKS, port: store.address().port() }, &Plan { trick, step })
+        worker::command(&World { rank, size: RANKS, port: store.address().port() }, &Plan { trick, step })
     };
-    let first = (0..RANKS).filter(|&rank| fault != Fault::Late || rank != culprit);
-    let mut job = Job { ranks: first.map(start).collect() };
-    let begun = Instant::now();
+    let mut job = Job::default();
+    for rank in (0..RANKS).filter(|&rank| fault != Fault::Late || rank != culprit) {
+        job.start(&mut command(rank));
+    }
     if fault == Fault::Late {
+        let begun = Instant::now();
         while store.failure().is_none() {
             assert!(begun.elapsed() < worker::TIMEOUT + worker::LONGEST, "{what}: nobody misses it");
             std::thread::sleep(Duration::from_millis(2));
@@ -140,44 +107,28 @@ fn one(seed: u64, fault: Fault) -> Duration {
     } else {
         std::thread::sleep(moment);
     }
-    let struck = Instant::now();
+    let struck = SystemTime::now();
     match fault {
-        Fault::Killed => signal(&job.ranks[culprit as usize], "KILL"),
-        Fault::Stopped => signal(&job.ranks[culprit as usize], "STOP"),
-        Fault::Noise => noise(store.address(), &mut random),
-        Fault::Double | Fault::Late => job.ranks.push(start(culprit)),
+        Fault::Killed => job.signal(culprit as usize, "KILL"),
+        Fault::Stopped => job.signal(culprit as usize, "STOP"),
+        Fault::Noise => noise(store.address().port(), &mut random),
+        Fault::Double | Fault::Late => _ = job.start(&mut command(culprit)),
         Fault::Own(_) => {}
     }
-    let guilty = |at: usize| match fault {
-        Fault::Double | Fault::Late => at == job_len(fault) - 1,
-        Fault::Noise => false,
-        _ => at as u32 == culprit,
+    let guilty = match fault {
+        Fault::Double | Fault::Late => Some(job.len() - 1),
+        Fault::Noise => None,
+        _ => Some(culprit as usize),
     };
     // A worker's own fault comes at some step, so its time counts from the start.
     let patience = worker::LONGEST + worker::TIMEOUT + SLACK;
-    let mut ended: Vec<Option<(Duration, i32, String)>> = vec![None; job.ranks.len()];
-    while ended.iter().enumerate().any(|(at, end)| end.is_none() && !(fault == Fault::Stopped && guilty(at)))
-    {
-        assert!(begun.elapsed() < patience, "{what}: a rank hangs: {ended:?}");
-        for (rank, end) in job.ranks.iter_mut().zip(&mut ended).filter(|(_, end)| end.is_none()) {
-            let Some(status) = rank.try_wait().unwrap() else { continue };
-            let mut printed = String::new();
-            rank.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
-            let said = printed
-                .lines()
-                .find_map(|line| line.strip_prefix(worker::SAID))
-                .unwrap_or_default()
-                .to_owned();
-            let code = status.code().unwrap_or_else(|| -status.signal().unwrap_or(0));
-            *end = Some((struck.elapsed(), code, said));
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    let ends = job.ends(guilty.filter(|_| fault == Fault::Stopped), patience, &what);
     let mut last = Duration::ZERO;
-    for (at, end) in ended.iter().enumerate() {
-        let Some((after, code, said)) = end else { continue };
-        let what = format!("{what}: process {at} ended with {code} after {after:?}: {said}");
-        if guilty(at) {
+    for (number, end) in ends.iter().enumerate() {
+        let Some(End { at, code, said }) = end else { continue };
+        let after = at.duration_since(struck).unwrap_or_default();
+        let what = format!("{what}: process {number} ended with {code} after {after:?}: {said}");
+        if guilty == Some(number) {
             check_guilty(fault, *code, said, &what);
         } else if matches!(fault, Fault::Noise | Fault::Double) {
             assert_eq!(*code, 0, "{what}");
@@ -188,16 +139,12 @@ fn one(seed: u64, fault: Fault) -> Duration {
             assert_eq!(*code, SAID_FAILURE, "{what}");
             check_news(fault, culprit, said, &what);
             if !matches!(fault, Fault::Own(_)) {
-                assert!(*after < worker::TIMEOUT + SLACK, "{what}");
-                last = last.max(*after);
+                assert!(after < worker::TIMEOUT + SLACK, "{what}");
+                last = last.max(after);
             }
         }
     }
     last
-}
-
-fn job_len(fault: Fault) -> usize {
-    RANKS as usize + usize::from(fault == Fault::Double)
 }
 
 /// The others' last words: `Died [1]`.
@@ -235,20 +182,5 @@ fn check_guilty(fault: Fault, code: i32, said: &str, what: &str) {
         Fault::Double => assert!(said.contains("has joined") || code == 0, "{what}"),
         Fault::Late => assert_eq!(said.split(' ').next(), Some("Missing"), "{what}"),
         Fault::Stopped | Fault::Noise => {}
-    }
-}
-
-fn signal(process: &Child, signal: &str) {
-    let id = process.id().to_string();
-    // It may have ended already.
-    let _ = Command::new("kill").args(["-s", signal, &id]).stderr(Stdio::null()).status().unwrap();
-}
-
-fn noise(address: std::net::SocketAddr, random: &mut Random) {
-    use std::io::Write as _;
-    for _ in 0..20 {
-        let mut stream = TcpStream::connect(address).unwrap();
-        let bytes: Vec<u8> = (0..random.integer(0, 300)).map(|_| random.bits() as u8).collect();
-        let _ = stream.write_all(&bytes);
     }
 }

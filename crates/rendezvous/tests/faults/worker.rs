@@ -1,10 +1,11 @@
 //! A rank: it adds up numbers with the others, and may misbehave at one step.
 
 use std::env;
-use std::process::{Child, Command, Stdio, exit};
+use std::process::{Command, exit};
 use std::time::Duration;
 
 use ironwarp_rendezvous::{Address, Client, Error, Options, Token};
+use testkit::job::end;
 
 pub const TOKEN: &str = "the token of these tests";
 /// Longer than a busy machine keeps a process from running.
@@ -16,9 +17,6 @@ pub const LONGEST: Duration = Duration::from_secs(6);
 pub const SAID_FAILURE: i32 = 3;
 pub const EXITED: i32 = 5;
 pub const PANICKED: i32 = 101;
-
-/// How a rank's last line begins. The harness prints lines of its own before.
-pub const SAID: &str = "said: ";
 
 const VARIABLE: &str = "RENDEZVOUS_TEST_WORKER";
 
@@ -47,18 +45,13 @@ pub struct Plan {
     pub step: u32,
 }
 
-/// Starts this program as a rank.
-pub fn start(world: &World, plan: &Plan) -> Child {
+/// This program as a rank.
+pub fn command(world: &World, plan: &Plan) -> Command {
     let trick = plan.trick.map_or_else(|| "none".to_owned(), |trick| format!("{trick:?}"));
     let job = format!("{} {} {} {trick} {}", world.rank, world.size, world.port, plan.step);
-    Command::new(env::current_exe().unwrap())
-        .args([super::TEST, "--exact", "--nocapture"])
-        .env(VARIABLE, job)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args([super::TEST, "--exact", "--nocapture"]).env(VARIABLE, job);
+    command
 }
 
 /// Ends the process as a rank, if it was started as one.
@@ -77,8 +70,7 @@ pub fn run_if_asked() {
             None => (SAID_FAILURE, error.to_string()),
         },
     };
-    println!("{SAID}{said}");
-    exit(code);
+    end(code, &said)
 }
 
 fn rank(rank: u32, size: u32, port: u16, trick: Option<Trick>, at: u32) -> Result<(), Error> {

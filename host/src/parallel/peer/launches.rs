@@ -9,7 +9,6 @@ use collective::team::{Signals, Team};
 use collective::transfer::{Moves, transfer};
 use collective::{THREADS, UNIT};
 
-use super::plan::MUCH;
 use super::shared::Shared;
 use super::{Algorithm, Plan};
 use crate::error::Result;
@@ -202,15 +201,6 @@ impl Shared {
         let all = (1 << ranks) - 1;
         let one = Moves { count: 1, source: rank, bytes, ..Moves::default() };
         match kind {
-            Kind::AllGather if bytes * u64::from(ranks) >= MUCH as u64 => Moves {
-                count: ranks,
-                first: rank,
-                source: 0,
-                source_step: 1,
-                targets: 1 << rank,
-                to_step: bytes,
-                ..one
-            },
             Kind::AllGather => Moves { targets: all, to: u64::from(rank) * bytes, ..one },
             Kind::Broadcast { root } if rank != root => passed_on(team, root, bytes),
             Kind::AllToAll => {

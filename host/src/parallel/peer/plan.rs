@@ -61,17 +61,22 @@ pub struct Plan {
     pub blocks: u32,
 }
 
-/// Blocks of collectives that run beside other kernels: of sums, up to the size of buckets, and of what is
-/// stored to peers. Enough accesses under way for most of the link of two H100s, few enough to leave room.
+/// Blocks of collectives that run beside other kernels, and store to peers. Enough accesses under way for
+/// most of the link of two H100s, few enough to leave room.
 const LARGE: u32 = 16;
-/// Blocks of collectives that only load, whose loads have nothing to hide behind, and of very large ones: the
-/// link needs more loads under way (`benches/NOTES.md`).
+/// Blocks of sums for all ranks, up to the size of buckets, and of larger ones. Of more, the loads are in the
+/// way of the stores (`benches/NOTES.md`).
+const SUMS: u32 = 20;
+const LARGE_SUMS: u32 = 24;
+/// Blocks of large collectives that load, with stores behind them or nothing to hide behind: the link needs
+/// more loads under way.
 const LOADING: u32 = 32;
-/// Blocks of very large sums and all-gathers.
+/// Blocks of sums that their owner keeps.
+const KEPT_SUMS: u32 = 40;
+/// Blocks of large all-gathers, which store, and of copies on the device.
 const VERY_LARGE: u32 = 64;
-/// Bytes from which a collective is very large. From there on an all-gather loads from its peers instead of
-/// storing to them: stores take one way over the link, loads two; but of loads the link carries more.
-pub(super) const MUCH: usize = 32 << 20;
+/// Bytes from which a collective is large.
+const MUCH: usize = 32 << 20;
 /// Blocks of small sums, a line for each thread.
 const SMALL: u32 = 32;
 
@@ -177,10 +182,11 @@ fn blocks_of(algorithm: Algorithm, call: &Call, ranks: u32, room: u32) -> u32 {
                 _ => bytes,
             };
             let most = match call.kind {
-                Kind::AllReduce(_) | Kind::AllGather if moved >= 2 * MUCH => VERY_LARGE,
-                Kind::AllReduce(_) => LARGE,
-                Kind::ReduceScatter(_) | Kind::AllReduceScaled { .. } => LOADING,
-                Kind::AllGather if bytes * ranks as usize >= MUCH => LOADING,
+                Kind::AllReduce(_) if moved >= MUCH => LARGE_SUMS,
+                Kind::AllReduce(_) => SUMS,
+                Kind::ReduceScatter(_) => KEPT_SUMS,
+                Kind::AllReduceScaled { .. } => LOADING,
+                Kind::AllGather if moved >= MUCH => VERY_LARGE,
                 _ if moved >= MUCH => LOADING,
                 _ => LARGE,
             };
@@ -248,9 +254,12 @@ mod tests {
     }
 
     #[test]
-    fn very_large_all_gathers_have_more_blocks() {
+    fn large_sums_and_all_gathers_have_more_blocks() {
         let blocks =
-            |bytes| Plan::of(&Call::new(Kind::AllGather, DType::U8, bytes), 2, 132, Reach::Buffers).blocks;
-        assert_eq!([2 * MUCH - 1, 2 * MUCH].map(blocks), [LOADING, VERY_LARGE]);
+            |kind, bytes| Plan::of(&Call::new(kind, DType::U8, bytes), 2, 132, Reach::Buffers).blocks;
+        assert_eq!([MUCH - 1, MUCH].map(|bytes| blocks(Kind::AllGather, bytes)), [LARGE, VERY_LARGE]);
+        // Each of two owners moves half.
+        let sums = [2 * MUCH - 2, 2 * MUCH].map(|bytes| blocks(Kind::AllReduce(Reduction::Sum), bytes));
+        assert_eq!(sums, [SUMS, LARGE_SUMS]);
     }
 }
