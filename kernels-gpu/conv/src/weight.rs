@@ -23,7 +23,7 @@
 //! | 128 filters x 128 columns ([`Tile::Tall`]), 8 warps of 64 x 32 | 64 | 69,632 |
 //! | 64 x 128 ([`Tile::Flat`]), 8 warps of 32 x 32 | 32 | 49,152 |
 
-use cuda_std::{grid, kernel, shared, thread, vector};
+use cuda_std::{kernel, shared, thread, vector};
 use half::{bf16, f16};
 use layout::grouped_tile;
 use primitives::element::Element as _;
@@ -214,8 +214,6 @@ impl Parts {
 /// [`SUM_SHARED_BYTES`] of dynamic shared memory.
 #[kernel(launch_bounds(SUM_THREADS))]
 pub unsafe fn conv_sum_parts(shape: Parts, sums: *const f32, result: *mut u8) {
-    grid::wait_dependencies();
-    grid::launch_dependents();
     let Parts { parts, stored, filters, taps, channels, .. } = shape;
     let across = shape.across();
     let (split, own) = (thread::thread_idx_x() / across, thread::thread_idx_x() % across);

@@ -162,11 +162,9 @@ pub(super) fn add_parts<T: Kernels>(
     out: TensorMut<'_>,
 ) -> Result<()> {
     let blocks = parts.blocks() as u32;
-    let config = LaunchConfig::new([blocks, 1, 1], [SUM_THREADS, 1, 1])
-        .with_shared(SUM_SHARED_BYTES)
-        .overlapping_previous();
+    let config = LaunchConfig::new([blocks, 1, 1], [SUM_THREADS, 1, 1]).with_shared(SUM_SHARED_BYTES);
     let out = out.write::<u8>(stream)?;
     // SAFETY: the sums have all parts; the result has those elements of that type, fewer than 2^32, and is
-    // exclusively borrowed; grid, block and shared memory are the kernel's, which waits for earlier launches.
+    // exclusively borrowed; grid, block and shared memory are the kernel's.
     unsafe { launch::<conv_sum_parts>(stream, config, (parts, sums.view().within(), out)) }
 }
