@@ -125,7 +125,8 @@ impl Plan {
     ) -> Result<Tensor> {
         let (read, filters) = (aligned(stream, read)?, aligned(stream, filters)?);
         let grid = [grouped.slabs(), self.blocks, grouped.classes()];
-        let config = LaunchConfig::new(grid, [THREADS, 1, 1]).with_shared(grouped.shared_bytes(grouped.met()) as u32);
+        let config =
+            LaunchConfig::new(grid, [THREADS, 1, 1]).with_shared(grouped.shared_bytes(grouped.met()) as u32);
         made(stream, shape, read.dtype(), |out| {
             // SAFETY: `new` takes such groups and taps alone, and `cut` such tiles; the operands have the
             // sides that the problem says, and lie at whole units, as does the result, which was just made;

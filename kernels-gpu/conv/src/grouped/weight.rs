@@ -36,7 +36,8 @@ impl Grouped {
     /// Bytes of dynamic shared memory, of tiles that meet so many positions: both stages, where the sums are
     /// afterwards, a position of zeros, and the table.
     pub const fn weight_shared_bytes(&self, met: u64) -> u64 {
-        let (stages, sums) = (STAGES as u64 * self.weight_stage(met), self.slab_filters() as u64 * F32 as u64);
+        let (stages, sums) =
+            (STAGES as u64 * self.weight_stage(met), self.slab_filters() as u64 * F32 as u64);
         let most = if stages > sums { stages } else { sums };
         most + self.pitch() as u64 + self.positions() * ENTRY as u64
     }
