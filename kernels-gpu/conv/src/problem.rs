@@ -2,7 +2,7 @@
 
 /// One spatial axis of a convolution. Position `p` of the result meets, at tap `r` of the filter, position
 /// `p * stride + r * dilation - padding` of the input. Host: all below 2^30, stride and dilation at least 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Axis {
     /// Positions of the input.
@@ -130,7 +130,7 @@ const fn gcd(mut a: u32, mut b: u32) -> u32 {
 /// A convolution in two dimensions of images `[images, height, width, groups * channels]` with filters
 /// `[groups * filters, height, width, channels]`. The result is `[images, height, width, groups * filters]`;
 /// all of them dense. Host: each has less than 2^31 positions, and fewer channels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Convolution {
     /// Images.

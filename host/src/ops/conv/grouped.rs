@@ -1,13 +1,10 @@
 //! Convolutions of groups of few channels, by [`conv::grouped`].
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
-
 use conv::gather::Gather;
 use conv::grouped::gather::{conv_grouped_bf16, conv_grouped_f16};
 use conv::grouped::weight::{conv_grouped_weight_bf16, conv_grouped_weight_f16};
 use conv::grouped::{BLOCK, Grouped, MOST_SIDE, MOST_SLAB, MOST_TAPS, RESIDENT, THREADS};
-use conv::problem::{Convolution, Pass, Walk};
+use conv::problem::{Convolution, Pass};
 use half::{bf16, f16};
 
 use crate::DType;
@@ -33,7 +30,7 @@ const _: () = assert!(SIDES[SIDES.len() - 1] <= MOST_SIDE);
 const OF_TILE: u64 = 48;
 
 /// The pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Of {
     Results,
     InputsGradient,
@@ -93,7 +90,7 @@ impl Plan {
         let shared = (device.shared_per_sm / RESIDENT)
             .saturating_sub(RESERVED_SHARED)
             .min(device.shared_per_block_optin);
-        let (grouped, blocks) = known_cut(&shape, of, device.sm_count * RESIDENT, shared.into())?;
+        let (grouped, blocks) = cut(&shape, of, device.sm_count * RESIDENT, shared.into())?;
         Some(Self { kernels, grouped, blocks })
     }
 
@@ -128,7 +125,8 @@ impl Plan {
     ) -> Result<Tensor> {
         let (read, filters) = (aligned(stream, read)?, aligned(stream, filters)?);
         let grid = [grouped.slabs(), self.blocks, grouped.classes()];
-        let config = LaunchConfig::new(grid, [THREADS, 1, 1]).with_shared(grouped.shared_bytes() as u32);
+        let config =
+            LaunchConfig::new(grid, [THREADS, 1, 1]).with_shared(grouped.shared_bytes(grouped.met()) as u32);
         made(stream, shape, read.dtype(), |out| {
             // SAFETY: `new` takes such groups and taps alone, and `cut` such tiles; the operands have the
             // sides that the problem says, and lie at whole units, as does the result, which was just made;
@@ -148,7 +146,7 @@ impl Plan {
         let (x, gradient) = (aligned(stream, x)?, aligned(stream, gradient)?);
         let (grouped, parts) = (self.grouped, self.blocks);
         let config = LaunchConfig::new([grouped.slabs(), parts, 1], [THREADS, 1, 1])
-            .with_shared(grouped.weight_shared_bytes() as u32);
+            .with_shared(grouped.weight_shared_bytes(grouped.met()) as u32);
         made(stream, &shape, x.dtype(), |out| {
             // SAFETY: the first launch writes all of it, the second reads it.
             let sums = unsafe {
@@ -161,26 +159,6 @@ impl Plan {
             add_parts::<T>(stream, parts_of::<T>(of, &of.shape, parts), &sums, out)
         })
     }
-}
-
-/// Results of [`cut`] by its arguments.
-type Cuts = HashMap<(Convolution, Of, u32, u64), Option<(Grouped, u32)>>;
-/// Cuts that are remembered, at most.
-const MOST_KNOWN: usize = 1024;
-
-/// As [`cut`], which tries hundreds of tiles, once for each problem.
-fn known_cut(problem: &Convolution, of: Of, at_once: u32, shared: u64) -> Option<(Grouped, u32)> {
-    static KNOWN: Mutex<Option<Cuts>> = Mutex::new(None);
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let known = known.get_or_insert_default();
-    let key = (*problem, of, at_once, shared);
-    if let Some(cut) = known.get(&key) {
-        return *cut;
-    }
-    if known.len() >= MOST_KNOWN {
-        known.clear();
-    }
-    *known.entry(key).or_insert(cut(problem, of, at_once, shared))
 }
 
 /// The slab that is padded by the fewest channels, the tile whose rounds of blocks meet the fewest
@@ -202,37 +180,37 @@ fn cut(problem: &Convolution, of: Of, at_once: u32, shared: u64) -> Option<(Grou
     let most = if of == Of::FiltersGradient { MAX_PARTS } else { MAX_BLOCKS };
     let others = u64::from(whole.slabs()) * u64::from(whole.classes());
     let blocks = (u64::from(at_once) / others).clamp(1, most.into());
-    // Positions of the class with the most.
-    let [rows, columns] = [problem.height, problem.width].map(|axis| {
-        let walk = if is_backward { Walk::backward(&axis, 0) } else { Walk::forward(&axis) };
-        walk.count
-    });
-    // Sides of equal length, as long as those that are tried at most.
-    let side = |count: u32, most: u32| count.div_ceil(count.div_ceil(most));
+    let [down, across] = whole.spans();
     let mut best: Option<(u64, Grouped)> = None;
-    for most_rows in SIDES {
-        for most_columns in SIDES {
-            let grouped = Grouped { tile: [side(rows, most_rows), side(columns, most_columns)], ..whole };
+    for rows in sides(down.count()) {
+        for columns in sides(across.count()) {
+            let grouped = Grouped { tile: [rows, columns], ..whole };
+            let met = down.met(rows) * across.met(columns);
             let bytes = match of {
-                Of::FiltersGradient => grouped.weight_shared_bytes(),
-                Of::Results | Of::InputsGradient => grouped.shared_bytes(),
+                Of::FiltersGradient => grouped.weight_shared_bytes(met),
+                Of::Results | Of::InputsGradient => grouped.shared_bytes(met),
             };
             if bytes > shared {
                 break;
             }
-            let time = grouped.tiles().div_ceil(blocks) * (grouped.met() + grouped.positions() + OF_TILE);
+            let tiles = u64::from(problem.images) * down.tiles(rows) * across.tiles(columns);
+            let time = tiles.div_ceil(blocks) * (met + grouped.positions() + OF_TILE);
             if best.is_none_or(|(least, _)| time < least) {
                 best = Some((time, grouped));
             }
-            if most_columns >= columns {
-                break; // Longer ones are the same.
-            }
-        }
-        if most_rows >= rows {
-            break;
         }
     }
     best.map(|(_, grouped)| (grouped, grouped.tiles().min(blocks) as u32))
+}
+
+/// Sides of a tile along an axis of so many positions, each once: tiles of equal length, as long as those of
+/// [`SIDES`] at most.
+fn sides(count: u32) -> impl Iterator<Item = u32> {
+    let mut last = 0;
+    SIDES.into_iter().filter_map(move |most| {
+        let side = count.div_ceil(count.div_ceil(most));
+        (side > std::mem::replace(&mut last, side)).then_some(side)
+    })
 }
 
 #[cfg(test)]
@@ -257,11 +235,24 @@ mod tests {
             for pass in [Of::Results, Of::InputsGradient, Of::FiltersGradient] {
                 let (grouped, blocks) = cut(&problem, pass, AT_ONCE, SHARED).expect("a tile");
                 let bytes = match pass {
-                    Of::FiltersGradient => grouped.weight_shared_bytes(),
-                    Of::Results | Of::InputsGradient => grouped.shared_bytes(),
+                    Of::FiltersGradient => grouped.weight_shared_bytes(grouped.met()),
+                    Of::Results | Of::InputsGradient => grouped.shared_bytes(grouped.met()),
                 };
                 assert!(bytes <= SHARED && blocks > 0, "{problem:?}: {pass:?}");
             }
+        }
+    }
+
+    /// Every call of a convolution looks for its tile again, so none is looked at twice.
+    #[test]
+    fn sides_are_tried_once_up_to_the_whole_axis() {
+        let most = SIDES[SIDES.len() - 1];
+        assert_eq!(sides(14).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 7, 14]);
+        for count in [1, 2, 13, 56, 224, 256, 300, 100_000] {
+            let tried: Vec<_> = sides(count).collect();
+            assert!(tried.is_sorted_by(|a, b| a < b), "{count}: {tried:?}");
+            assert!(tried.contains(&count) || count > most, "{count}: {tried:?}");
+            assert!(tried.iter().all(|&side| side <= count.min(most)), "{count}: {tried:?}");
         }
     }
 

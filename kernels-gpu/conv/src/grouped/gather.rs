@@ -96,7 +96,7 @@ impl<E: Multiplied> Operands<'_, E> {
     unsafe fn run(&self) {
         let slab = Slab::new(self.grouped);
         let base = shared::address_of(shared::dynamic_shared_mem::<u8>());
-        let stage_bytes = self.grouped.stage_bytes() as u32;
+        let stage_bytes = self.grouped.stage_bytes(self.grouped.met()) as u32;
         let table = base + STAGES * stage_bytes;
         let tiles = slab.tiles(self.grouped.gather.problem.images);
         let mut tile = thread::block_idx_y();

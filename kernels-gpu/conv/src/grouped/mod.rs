@@ -83,12 +83,17 @@ impl Grouped {
         down * across
     }
 
+    /// The axes of the class with the most positions and taps.
+    pub const fn spans(&self) -> [Span; 2] {
+        let Gather { problem, .. } = self.gather;
+        let (height, width) = self.gather.walks([0, 0]);
+        [Span::new(height, problem.height.filter), Span::new(width, problem.width.filter)]
+    }
+
     /// Tiles of the class with the most.
     pub const fn tiles(&self) -> u64 {
-        let (height, width) = self.gather.walks([0, 0]);
-        let [down, across] =
-            [height.count.div_ceil(at_least_1(self.tile[0])), width.count.div_ceil(at_least_1(self.tile[1]))];
-        self.gather.problem.images as u64 * down as u64 * across as u64
+        let [down, across] = self.spans();
+        self.gather.problem.images as u64 * down.tiles(self.tile[0]) * across.tiles(self.tile[1])
     }
 
     /// Positions of a tile: whole products of them.
@@ -98,10 +103,8 @@ impl Grouped {
 
     /// Positions that a tile meets, of the class with the most taps.
     pub const fn met(&self) -> u64 {
-        let Gather { problem, .. } = self.gather;
-        let (height, width) = self.gather.walks([0, 0]);
-        met_along(&height, problem.height.filter.div_ceil(at_least_1(height.filter_step)), self.tile[0])
-            * met_along(&width, problem.width.filter.div_ceil(at_least_1(width.filter_step)), self.tile[1])
+        let [down, across] = self.spans();
+        down.met(self.tile[0]) * across.met(self.tile[1])
     }
 
     /// Bytes from a position to the next in shared memory: an odd number of units, so that rows of a product
@@ -115,15 +118,47 @@ impl Grouped {
         self.slab * self.gather.problem.filter_elements()
     }
 
-    /// Bytes of a stage for results: what a tile meets. The second one has the slab's filters first.
-    pub const fn stage_bytes(&self) -> u64 {
-        let (met, filters) = (self.met() * self.pitch() as u64, (self.slab_filters() * ELEMENT) as u64);
+    /// Bytes of a stage for results: what a tile meets, so many positions. The second one has the slab's
+    /// filters first.
+    const fn stage_bytes(&self, met: u64) -> u64 {
+        let (met, filters) = (met * self.pitch() as u64, (self.slab_filters() * ELEMENT) as u64);
         if met > filters { met } else { filters }
     }
 
-    /// Bytes of dynamic shared memory for results: both stages and the table.
-    pub const fn shared_bytes(&self) -> u64 {
-        STAGES as u64 * self.stage_bytes() + self.positions() * ENTRY as u64
+    /// Bytes of dynamic shared memory for results, of tiles that meet so many positions: both stages and the
+    /// table.
+    pub const fn shared_bytes(&self, met: u64) -> u64 {
+        STAGES as u64 * self.stage_bytes(met) + self.positions() * ENTRY as u64
+    }
+}
+
+/// An axis that is cut into tiles.
+#[derive(Clone, Copy)]
+pub struct Span {
+    walk: Walk,
+    /// Taps of a position, at most.
+    taps: u32,
+}
+
+impl Span {
+    #[inline(always)]
+    const fn new(walk: Walk, filter: u32) -> Self {
+        Self { walk, taps: filter.div_ceil(at_least_1(walk.filter_step)) }
+    }
+
+    /// Positions.
+    pub const fn count(&self) -> u32 {
+        self.walk.count
+    }
+
+    /// Tiles of so many positions.
+    pub const fn tiles(&self, side: u32) -> u64 {
+        self.walk.count.div_ceil(at_least_1(side)) as u64
+    }
+
+    /// Positions that such a tile meets.
+    pub const fn met(&self, side: u32) -> u64 {
+        met_along(&self.walk, self.taps, side)
     }
 }
 

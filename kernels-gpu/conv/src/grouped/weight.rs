@@ -28,15 +28,16 @@ use crate::problem::Convolution;
 const F32: u32 = size_of::<f32>() as u32;
 
 impl Grouped {
-    /// Bytes of a stage: what a tile meets, and its positions of the gradient.
-    const fn weight_stage(&self) -> u64 {
-        (self.met() + self.positions()) * self.pitch() as u64
+    /// Bytes of a stage: what a tile meets, so many positions, and its positions of the gradient.
+    const fn weight_stage(&self, met: u64) -> u64 {
+        (met + self.positions()) * self.pitch() as u64
     }
 
-    /// Bytes of dynamic shared memory: both stages, where the sums are afterwards, a position of zeros, and
-    /// the table.
-    pub const fn weight_shared_bytes(&self) -> u64 {
-        let (stages, sums) = (STAGES as u64 * self.weight_stage(), self.slab_filters() as u64 * F32 as u64);
+    /// Bytes of dynamic shared memory, of tiles that meet so many positions: both stages, where the sums are
+    /// afterwards, a position of zeros, and the table.
+    pub const fn weight_shared_bytes(&self, met: u64) -> u64 {
+        let (stages, sums) =
+            (STAGES as u64 * self.weight_stage(met), self.slab_filters() as u64 * F32 as u64);
         let most = if stages > sums { stages } else { sums };
         most + self.pitch() as u64 + self.positions() * ENTRY as u64
     }
@@ -105,8 +106,8 @@ impl<E: Multiplied> Operands<'_, E> {
         let slab = Slab::new(grouped);
         let base = shared::address_of(shared::dynamic_shared_mem::<u8>());
         let positions = grouped.positions() as u32;
-        let stage_bytes = grouped.weight_stage() as u32;
-        let table = base + grouped.weight_shared_bytes() as u32 - positions * ENTRY;
+        let stage_bytes = grouped.weight_stage(grouped.met()) as u32;
+        let table = base + grouped.weight_shared_bytes(grouped.met()) as u32 - positions * ENTRY;
         let zeros = table - slab.pitch;
         let gradient = grouped.met() as u32 * slab.pitch;
         let held = Held { slab, share: Share::new(slab.slab), taps: slab.all_taps(), table, zeros, gradient };

@@ -28,7 +28,7 @@ pub mod classes;
 
 use cuda_std::tma::{self, TensorMap};
 use cuda_std::wgmma::{BF16, F16};
-use cuda_std::{KernelArgs, kernel};
+use cuda_std::{KernelArgs, kernel, shared};
 use gemm::epilogue::EpilogueParams;
 use gemm::sm90::config::{Block, Config, EpiloguePlan, Stage};
 use gemm::sm90::epilogue::{Output, OutputFlag, OutputParams, store_with};
@@ -36,6 +36,7 @@ use gemm::sm90::fusion::StandardFusion;
 use gemm::sm90::mainloop::{InAccumulators, Loader, Maps, run_from};
 use gemm::sm90::operands::{Operands, Pair};
 use gemm::sm90::tile_scheduler::{GemmShape, PersistentScheduler, TileCoord};
+use primitives::shared_plan::SharedType;
 use primitives::tma::{BOX_BYTES, BOX_ELEMENTS};
 
 use crate::problem::Odometer;
@@ -147,15 +148,28 @@ struct ByPositions<'a> {
     stage: [u32; 3],
     /// The tap and the channel of the tile's first column.
     column: Odometer,
+    /// Boxes of filters and of columns that the tile has.
+    boxes: [u32; 2],
 }
 
 impl<'a> ByPositions<'a> {
+    /// Boxes behind the last filter, or the last column, are left out: the copy engine would take longer to
+    /// fill them with zeros than to copy. What is multiplied in their places goes nowhere.
     #[inline(always)]
-    fn new(maps: Maps, arguments: &'a Arguments) -> Self {
+    fn new<C: Config>(maps: Maps, arguments: &'a Arguments, block: Block<C>) -> Self {
         let windows = &arguments.windows;
         let stage = windows.odometer(DEPTH).digits();
-        Self { maps, arguments, at: windows.odometer(0), stage, column: Odometer::new(0, 1, 1) }
+        shared::leave_unwritten(block.shared.stage(0).a(), C::STAGES * Stage::<C>::BYTES);
+        let (at, column) = (windows.odometer(0), Odometer::new(0, 1, 1));
+        Self { maps, arguments, at, stage, column, boxes: [0; 2] }
     }
+}
+
+/// Boxes of a tile that begins at `first` of so many filters or columns, at most `most`.
+#[inline(always)]
+fn boxes_inside(side: u32, first: u32, most: u32) -> u32 {
+    let inside = (side - first).div_ceil(BOX_ELEMENTS);
+    if inside < most { inside } else { most }
 }
 
 impl<C: Config> Loader<C> for ByPositions<'_> {
@@ -164,6 +178,15 @@ impl<C: Config> Loader<C> for ByPositions<'_> {
         let Arguments { windows, shape, .. } = self.arguments;
         self.at = windows.odometer(tile.batch * shape.k);
         self.column = Odometer::new(tile.column, windows.taps[0], windows.channels);
+        self.boxes = [
+            boxes_inside(shape.m, tile.row, C::BLOCK_M / BOX_ELEMENTS),
+            boxes_inside(shape.n, tile.column, C::BLOCK_N / BOX_ELEMENTS),
+        ];
+    }
+
+    #[inline(always)]
+    fn bytes(&self) -> u32 {
+        (self.boxes[0] + self.boxes[1]) * BOX_BYTES
     }
 
     #[inline(always)]
@@ -175,16 +198,14 @@ impl<C: Config> Loader<C> for ByPositions<'_> {
         // SAFETY: the caller's contract; the maps are as the kernels ask.
         unsafe {
             let mut index = 0;
-            while index < C::BLOCK_M / BOX_ELEMENTS {
+            while index < self.boxes[0] {
                 let filter = (tile.row + index * BOX_ELEMENTS) as i32;
                 tma::load_3d(stage.a() + index * BOX_BYTES, self.maps.a, full, [filter, position, 0]);
                 index += 1;
             }
             let mut index = 0;
-            while index < C::BLOCK_N / BOX_ELEMENTS {
+            while index < self.boxes[1] {
                 let [down, across, channel] = column.digits();
-                // Columns behind the last tap are not stored: any tap will do, of those that offsets reach.
-                let down = if down * windows.taps[0] < windows.taps[1] { down } else { 0 };
                 let offsets = [(across * windows.dilations[0]) as u16, (down * windows.dilations[1]) as u16];
                 let coords = [channel as i32, x, y, image];
                 tma::load_im2col_4d(stage.b() + index * BOX_BYTES, self.maps.b, full, coords, offsets);
@@ -232,7 +253,7 @@ unsafe fn by_positions<C: Config<EpiloguePlan = EpiloguePlan<C>, Stored = <C as 
     let fusion: StandardFusion<'_, <C::Operands as Operands>::Element16> =
         StandardFusion::new(epilogue, output);
     let scheduler = PersistentScheduler::new::<C>(shape);
-    let loader = |maps: Maps, _: Block<C>| ByPositions::new(maps, arguments);
+    let loader = |maps: Maps, block: Block<C>| ByPositions::new(maps, arguments, block);
     // SAFETY: the caller's contract.
     unsafe {
         let epilogue = store_with(maps, *shape, output, fusion);
