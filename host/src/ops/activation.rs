@@ -294,7 +294,8 @@ impl Operands<'_> {
             addresses.is_multiple_of(vector) && (steps * size_of::<T>() as u64).is_multiple_of(vector);
         let job = ActivationJob { strides, is_aligned: is_aligned.into(), ..job };
         // More blocks than a grid holds become an error of the launch.
-        let [tiles, parts] = [job.tiles(size_of::<T>()), job.parts()].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+        let [tiles, parts] =
+            [job.tiles(size_of::<T>()), job.parts()].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
         let config = LaunchConfig::new([tiles, parts, 1], [THREADS, 1, 1]).overlapping_previous();
         let dy = dy.as_ref().map(|dy| dy.read::<T>(stream)).transpose()?;
         let (x, to) = (x.read::<T>(stream)?, to.write::<T>(stream)?);

@@ -110,6 +110,13 @@ impl Shape {
         VECTOR_BYTES as u64 * self.inputs as u64
     }
 
+    /// Bytes of three stages of so many rows each, or of a cluster's parts of them, and of a row that all
+    /// share.
+    const fn ring(&self, rows: u64, cluster: u64) -> u64 {
+        let part = self.vectors().div_ceil(cluster) * VECTOR_BYTES as u64;
+        (3 * self.inputs as u64 * rows + 1) * part
+    }
+
     /// Whether vectors have the same columns in all rows, if they have in the first.
     pub const fn is_even(&self) -> bool {
         let (mut index, mut is_even) = (0, true);
@@ -214,22 +221,22 @@ impl Plan {
             return None;
         }
         let threads = power_of_two(vectors.div_ceil(thread));
-        let is_long = threads > CONSUMERS as u64;
-        let (consumers, ring, resident) =
+        let least = if threads < 32 { 32 } else { threads };
+        // One large block has more room for a row than two: what they reserve, and what all rows share.
+        let is_long = threads > CONSUMERS as u64
+            || shape.ring(CONSUMERS as u64 / least, 1) > BLOCK_BYTES
+                && shape.ring(MAX_CONSUMERS as u64 / least, 1) <= LONG_BYTES;
+        let (mut consumers, ring, resident) =
             if is_long { (MAX_CONSUMERS, LONG_BYTES, 1) } else { (CONSUMERS, BLOCK_BYTES, 2) };
+        while consumers as u64 > least && shape.ring(consumers as u64 / least, 1) > ring {
+            consumers /= 2;
+        }
         let mut cluster = threads.div_ceil(consumers as u64);
         if cluster > MAX_CLUSTER as u64 {
             return None;
         }
-        let least = if threads < 32 { 32 } else { threads as u32 };
-        let mut team = if cluster > 1 { consumers } else { least };
-        // The ring should hold three stages; the row that all rows share lies behind it.
-        while cluster < MAX_CLUSTER as u64
-            && (3 * (shape.inputs * (consumers / team)) as u64 + 1)
-                * vectors.div_ceil(cluster)
-                * VECTOR_BYTES as u64
-                > ring
-        {
+        let mut team = if cluster > 1 { consumers } else { least as u32 };
+        while cluster < MAX_CLUSTER as u64 && shape.ring((consumers / team) as u64, cluster) > ring {
             (cluster, team) = (2 * cluster, consumers);
         }
         let piece = vectors.div_ceil(cluster);

@@ -68,9 +68,10 @@ impl<T: InF32, const N: usize> Place<T, N> for Kept<T> {
 
     /// Of the row that is kept, the only one that the function asks for.
     #[inline(always)]
-    unsafe fn shared(&self, _: *const T) -> [f32; N] {
+    unsafe fn shared<const K: usize>(&self, _: [*const T; K]) -> [[f32; N]; K] {
+        const { assert!(K == 1) };
         // SAFETY: written before the first row; every bit pattern is a number.
-        unsafe { T::widen(from_words::<T, N>(vector::load_shared_v4(self.shared))) }
+        unsafe { [T::widen(from_words::<T, N>(vector::load_shared_v4(self.shared))); K] }
     }
 }
 
