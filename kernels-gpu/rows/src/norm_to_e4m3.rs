@@ -117,105 +117,89 @@ impl ToE4m3 {
     }
 }
 
-impl<T: InF32> RowFunction<T> for NormToE4m3 {
-    const INPUTS: usize = <Norm as RowFunction<T>>::INPUTS;
-    type Row = Before;
-    type Statistics = Shifted<T::Precision>;
-    type Of = Of;
+/// A norm's results, for [`ToE4m3`].
+trait Results<T: InF32>: RowFunction<T, Of = (f32, f32)> {
+    /// Those of a place, not rounded; a sum is stored.
+    ///
+    /// # Safety
+    /// As for [`RowFunction::map`].
+    unsafe fn results_of<const N: usize>(&self, of: (f32, f32), at: &impl Place<T, N>) -> [f32; N];
+}
 
+impl<T: InF32> Results<T> for Norm {
     #[inline(always)]
-    unsafe fn begin(&self, _: u64) -> Before {
+    unsafe fn results_of<const N: usize>(&self, of: (f32, f32), at: &impl Place<T, N>) -> [f32; N] {
         // SAFETY: the caller's promise.
-        unsafe { self.to.begin() }
-    }
-
-    #[inline(always)]
-    unsafe fn take<const N: usize>(
-        &self,
-        _: Before,
-        moments: Self::Statistics,
-        at: &impl Place<T, N>,
-    ) -> Self::Statistics {
-        // SAFETY: the caller's promise.
-        unsafe { self.norm.take((), moments, at) }
-    }
-
-    #[inline(always)]
-    unsafe fn finish(
-        &self,
-        before: Before,
-        moments: Self::Statistics,
-        number: u64,
-        columns: u32,
-        is_first: bool,
-    ) -> Of {
-        // SAFETY: the caller's promise.
-        let norm = unsafe { RowFunction::<T>::finish(&self.norm, (), moments, number, columns, is_first) };
-        self.to.of(before, norm, number, columns)
-    }
-
-    #[inline(always)]
-    unsafe fn map<const N: usize>(&self, of: &mut Of, at: &impl Place<T, N>) {
-        // SAFETY: the caller's promise; `y` has a byte for each element.
-        unsafe { ToE4m3::output(of, at.column(), self.norm.results(of.norm, self.norm.stored(at), at)) }
-    }
-
-    #[inline(always)]
-    unsafe fn end(&self, of: Of) {
-        // SAFETY: the caller's promise.
-        unsafe { self.to.end(of) }
+        unsafe { self.results(of, self.stored(at), at) }
     }
 }
 
-impl<T: InF32> RowFunction<T> for NormOfDropoutToE4m3 {
-    const INPUTS: usize = <NormOfDropout as RowFunction<T>>::INPUTS;
-    type Row = (<NormOfDropout as RowFunction<T>>::Row, Before);
-    type Statistics = Shifted<T::Precision>;
-    type Of = Of;
-
+impl<T: InF32> Results<T> for NormOfDropout {
     #[inline(always)]
-    unsafe fn begin(&self, row: u64) -> Self::Row {
-        // SAFETY: the caller's promise.
-        unsafe { (RowFunction::<T>::begin(&self.of, row), self.to.begin()) }
-    }
-
-    #[inline(always)]
-    unsafe fn take<const N: usize>(
-        &self,
-        (row, _): Self::Row,
-        moments: Self::Statistics,
-        at: &impl Place<T, N>,
-    ) -> Self::Statistics {
-        // SAFETY: the caller's promise.
-        unsafe { self.of.take(row, moments, at) }
-    }
-
-    #[inline(always)]
-    unsafe fn finish(
-        &self,
-        (row, before): Self::Row,
-        moments: Self::Statistics,
-        number: u64,
-        columns: u32,
-        is_first: bool,
-    ) -> Of {
-        // SAFETY: the caller's promise.
-        let norm = unsafe { RowFunction::<T>::finish(&self.of, row, moments, number, columns, is_first) };
-        self.to.of(before, norm, number, columns)
-    }
-
-    #[inline(always)]
-    unsafe fn map<const N: usize>(&self, of: &mut Of, at: &impl Place<T, N>) {
-        // SAFETY: the caller's promise; the sum was kept, and `y` has a byte for each element.
-        unsafe { ToE4m3::output(of, at.column(), self.of.norm.results(of.norm, at.kept(1), at)) }
-    }
-
-    #[inline(always)]
-    unsafe fn end(&self, of: Of) {
-        // SAFETY: the caller's promise.
-        unsafe { self.to.end(of) }
+    unsafe fn results_of<const N: usize>(&self, of: (f32, f32), at: &impl Place<T, N>) -> [f32; N] {
+        // SAFETY: the caller's promise; the sum was kept.
+        unsafe { self.norm.results(of, at.kept(1), at) }
     }
 }
+
+/// The function of a norm's rows whose results are e4m3: the structure, and its field that is the norm.
+macro_rules! to_e4m3 {
+    ($($function:ident: $of:ident $norm:ty;)*) => { $(
+        impl<T: InF32> RowFunction<T> for $function {
+            const INPUTS: usize = <$norm as RowFunction<T>>::INPUTS;
+            type Row = (<$norm as RowFunction<T>>::Row, Before);
+            type Statistics = Shifted<T::Precision>;
+            type Of = Of;
+
+            #[inline(always)]
+            unsafe fn begin(&self, row: u64) -> Self::Row {
+                // SAFETY: the caller's promise.
+                unsafe { (RowFunction::<T>::begin(&self.$of, row), self.to.begin()) }
+            }
+
+            #[inline(always)]
+            unsafe fn take<const N: usize>(
+                &self,
+                (row, _): Self::Row,
+                moments: Self::Statistics,
+                at: &impl Place<T, N>,
+            ) -> Self::Statistics {
+                // SAFETY: the caller's promise.
+                unsafe { self.$of.take(row, moments, at) }
+            }
+
+            #[inline(always)]
+            unsafe fn finish(
+                &self,
+                (row, before): Self::Row,
+                moments: Self::Statistics,
+                number: u64,
+                columns: u32,
+                is_first: bool,
+            ) -> Of {
+                // SAFETY: the caller's promise.
+                let norm = unsafe {
+                    RowFunction::<T>::finish(&self.$of, row, moments, number, columns, is_first)
+                };
+                self.to.of(before, norm, number, columns)
+            }
+
+            #[inline(always)]
+            unsafe fn map<const N: usize>(&self, of: &mut Of, at: &impl Place<T, N>) {
+                // SAFETY: the caller's promise; `y` has a byte for each element.
+                unsafe { ToE4m3::output(of, at.column(), self.$of.results_of(of.norm, at)) }
+            }
+
+            #[inline(always)]
+            unsafe fn end(&self, of: Of) {
+                // SAFETY: the caller's promise.
+                unsafe { self.to.end(of) }
+            }
+        }
+    )* };
+}
+
+to_e4m3! { NormToE4m3: norm Norm; NormOfDropoutToE4m3: of NormOfDropout; }
 
 /// Stores neighbours as e4m3: in one access where they begin at a multiple of that.
 ///
