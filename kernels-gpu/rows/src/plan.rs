@@ -13,12 +13,16 @@ pub const HELD_THREADS: u32 = 512;
 const HELD_VECTORS: u64 = 8;
 /// Blocks of as many threads that a multiprocessor has registers for.
 pub const HELD_RESIDENT: u32 = 2;
-/// Threads of the ring that have no columns: a warp that copies, and one that hands statistics on.
+/// Threads of the ring that have no columns: a warp that copies, and in a cluster one that hands statistics on.
 pub const HELPERS: u32 = 64;
 /// Vectors of a row that a thread of the direct engine takes, at most, where rows are short.
 const THREAD_VECTORS: u64 = 4;
-/// Columns of whose sums a thread keeps count.
-pub const THREAD_COLUMNS: usize = 16;
+/// Most vectors of a row of whose columns a thread keeps sums.
+pub const MAX_SUM_VECTORS: usize = 4;
+/// Those of elements of this size: 24 columns of 16 bits, so that a warp has a row of 768, or 16 of 32 bits.
+pub const fn sum_vectors(size: usize) -> usize {
+    if size == size_of::<f32>() { MAX_SUM_VECTORS } else { 3 }
+}
 /// Most stages of a ring.
 pub const MAX_STAGES: u32 = 32;
 /// Most blocks that share a row.
@@ -215,7 +219,7 @@ impl Plan {
     /// than what a cluster's threads keep sums of.
     pub const fn sums(shape: &Shape, multiprocessors: u32) -> Option<Self> {
         let vectors = shape.vectors();
-        let thread = (THREAD_COLUMNS * shape.size / VECTOR_BYTES) as u64;
+        let thread = sum_vectors(shape.size) as u64;
         let is_whole = (shape.columns as u64 * shape.size as u64).is_multiple_of(VECTOR_BYTES as u64);
         if vectors == 0 || !shape.is_even() || !is_whole || shape.rows > MAX_ROWS {
             return None;
@@ -245,7 +249,8 @@ impl Plan {
         let plan = plan.with_ring(piece, ring - kept, resident * multiprocessors);
         let plan = Self { shared: plan.shared + kept as u32, ..plan };
         // The sums of teams come to the ring at the end.
-        let least = CONTROL_BYTES + plan.consumers * (THREAD_COLUMNS * MAX_SUMS * size_of::<f32>()) as u32;
+        let columns = sum_vectors(shape.size) * VECTOR_BYTES / shape.size;
+        let least = CONTROL_BYTES + plan.consumers * (columns * MAX_SUMS * size_of::<f32>()) as u32;
         Some(if plan.shared < least { Self { shared: least, ..plan } } else { plan })
     }
 
@@ -296,6 +301,11 @@ impl Plan {
         let most = if most == 0 { 1 } else { most };
         let step = if self.step < most { self.step } else { most };
         Self { step, blocks: step * self.cluster, ..self }
+    }
+
+    /// Threads of a block of the ring.
+    pub const fn ring_threads(&self) -> u32 {
+        self.consumers + if self.cluster > 1 { HELPERS } else { HELPERS / 2 }
     }
 
     /// The number of a thread's team, and the thread's in that.
@@ -385,9 +395,10 @@ mod tests {
             assert!(u64::from(plan.tiles) * u64::from(plan.tile) >= shape.rows, "{plan:?}");
             let used = plan.stages * plan.stage_bytes + plan.row_bytes;
             assert!(plan.shared >= CONTROL_BYTES + used, "{plan:?}");
-            let columns = plan.team * super::THREAD_COLUMNS as u32 * plan.cluster;
+            let of_thread = (super::sum_vectors(shape.size) * 16 / shape.size) as u32;
+            let columns = plan.team * of_thread * plan.cluster;
             assert!(columns >= shape.columns, "{plan:?}");
-            let sums = plan.consumers * super::THREAD_COLUMNS as u32 * 2 * 4;
+            let sums = plan.consumers * of_thread * 2 * 4;
             assert!(CONTROL_BYTES + sums <= plan.shared, "{plan:?}");
         }
     }

@@ -12,7 +12,7 @@ use super::reduce::{hand_on, receive, send};
 use super::ring::{Piece, Staged};
 use crate::direct::elements;
 use crate::function::{ColumnSums, MAX_SUMS, Place, RowFunction, Statistics, Tensors};
-use crate::plan::{Plan, THREAD_COLUMNS};
+use crate::plan::{MAX_SUM_VECTORS, Plan, sum_vectors};
 use cuda_std::{barrier, misc, vector};
 use primitives::access::{self, VECTOR_BYTES, from_words};
 use primitives::element::InF32;
@@ -22,11 +22,8 @@ use primitives::warp::LANES;
 /// Named barrier of the threads that work on rows. Number 0 is the block's own.
 const CONSUMERS_BARRIER: u32 = 1;
 
-/// Most vectors that a thread has of a row: of f32.
-const VECTORS: usize = THREAD_COLUMNS * size_of::<f32>() / VECTOR_BYTES;
-
 /// Sums of a thread's columns.
-type Accumulators<const N: usize> = [[[f32; N]; MAX_SUMS]; VECTORS];
+type Accumulators<const N: usize> = [[[f32; N]; MAX_SUMS]; MAX_SUM_VECTORS];
 
 /// A place in a stage, and where what all rows share there lies in shared memory.
 struct Kept<T> {
@@ -135,7 +132,7 @@ unsafe fn rows<T: InF32, F: ColumnSums<T>, const N: usize>(
     let shared = function.shared();
     let mut index = consumer.thread;
     while index < piece.count && !shared.is_null() {
-        let column = piece.span.vector::<T>(piece.first + index);
+        let column = (piece.first + index) * N as u32;
         // SAFETY: the caller's contract; the row begins at a boundary, and there is room for the piece.
         unsafe {
             let words = access::load_words(shared.wrapping_add(column as usize));
@@ -150,7 +147,7 @@ unsafe fn rows<T: InF32, F: ColumnSums<T>, const N: usize>(
             address: first + stage * plan.stage_bytes + index * VECTOR_BYTES as u32,
             part: plan.part_bytes,
             outputs,
-            column: piece.span.vector::<T>(piece.first + index),
+            column: (piece.first + index) * N as u32,
             head: 0,
         },
         shared: kept + index * VECTOR_BYTES as u32,
@@ -168,10 +165,10 @@ unsafe fn rows<T: InF32, F: ColumnSums<T>, const N: usize>(
                 coming = function.begin(consumer.row(walk.taken + walk.step).0);
                 consumer.wait(walk.ahead);
                 let count = if exists { piece.count } else { 0 };
-                let mut index = misc::opaque(consumer.member);
+                let (_, mut index) = plan.member(misc::opaque(consumer.thread));
                 let mut statistics = F::Statistics::empty();
                 unroll!(K in 0..4, {
-                    if K < THREAD_COLUMNS / N && index < count {
+                    if K < sum_vectors(size_of::<T>()) && index < count {
                         let place = place(row, walk.ahead.stage, index);
                         statistics = RowFunction::take::<N>(function, taken, statistics, &place);
                     }
@@ -189,16 +186,15 @@ unsafe fn rows<T: InF32, F: ColumnSums<T>, const N: usize>(
                 let of = function.finish(of_row, statistics, number, plan.columns, false);
                 let count = if exists { piece.count } else { 0 };
                 // Else the loop over rows would keep the addresses of all columns.
-                let mut index = misc::opaque(consumer.member);
+                let (_, mut index) = plan.member(misc::opaque(consumer.thread));
                 unroll!(K in 0..4, {
-                    if K < THREAD_COLUMNS / N && index < count {
-                        let place = place(row, walk.behind.stage, index);
+                    if K < sum_vectors(size_of::<T>()) && index < count {
+                        let place = place(row, walk.behind(plan), index);
                         ColumnSums::map_and_add::<N>(function, of, &place, &mut sums[K]);
                     }
                     index += plan.team;
                 });
-                consumer.release(walk.behind);
-                walk.behind = walk.behind.next(plan);
+                consumer.release(walk.behind(plan));
             }
             walk.next(plan);
         }
@@ -216,14 +212,14 @@ unsafe fn add_teams<T: InF32, const N: usize>(
     partials: *mut f32,
 ) {
     let &Consumer { plan, shared, thread, member, team, rank, .. } = consumer;
-    let width = plan.team * THREAD_COLUMNS as u32;
+    let width = plan.team * (sum_vectors(size_of::<T>()) * N) as u32;
     let words = size_of::<f32>() as u32;
     // SAFETY: the caller's contract. All consumers come to both barriers. A place of the ring is written by
     // one thread, between them; a column is written by one.
     unsafe {
         barrier::sync(CONSUMERS_BARRIER, plan.consumers);
         unroll!(K in 0..4, {
-            if K < THREAD_COLUMNS / N {
+            if K < sum_vectors(size_of::<T>()) {
                 let column = (member + K as u32 * plan.team) * N as u32;
                 unroll!(S in 0..2, {
                     let row = shared.ring + ((team * MAX_SUMS as u32 + S as u32) * width + column) * words;
