@@ -48,11 +48,10 @@ pub struct NormOfDropoutToE4m3 {
     pub to: ToE4m3,
 }
 
-/// Known before the row is read.
+/// Known before the row is read: the bits of a magnitude that the largest is not below. There is nothing to
+/// raise for others.
 #[derive(Clone, Copy)]
 pub struct Before {
-    scale: f32,
-    /// The bits of a magnitude that the largest is not below: there is nothing to raise for others.
     seen: u32,
 }
 
@@ -62,6 +61,7 @@ pub struct Of {
     norm: (f32, f32),
     /// The row of `y`.
     y: *mut u8,
+    scale: f32,
     before: Before,
     largest: f32,
 }
@@ -71,18 +71,21 @@ impl ToE4m3 {
     /// Pointers that are not null are readable for what they say.
     #[inline(always)]
     unsafe fn begin(&self) -> Before {
-        // SAFETY: the caller's word: one number each.
-        unsafe {
-            let scale = if self.scale.is_null() { 1.0 } else { vector::load(self.scale) };
-            let is_asked = !self.amax.is_null();
-            let seen = if is_asked { atomic_load_32_device(self.amax, Ordering::Relaxed) } else { u32::MAX };
-            Before { scale, seen }
+        if self.amax.is_null() {
+            return Before { seen: u32::MAX };
         }
+        // SAFETY: the caller's word: one number.
+        Before { seen: unsafe { atomic_load_32_device(self.amax, Ordering::Relaxed) } }
     }
 
+    /// # Safety
+    /// As for [`begin`](Self::begin).
     #[inline(always)]
-    fn of(&self, before: Before, norm: (f32, f32), number: u64, columns: u32) -> Of {
-        Of { norm, y: self.y.wrapping_add((number * u64::from(columns)) as usize), before, largest: 0.0 }
+    unsafe fn of(&self, before: Before, norm: (f32, f32), number: u64, columns: u32) -> Of {
+        let y = self.y.wrapping_add((number * u64::from(columns)) as usize);
+        // SAFETY: the caller's word: one number.
+        let scale = if self.scale.is_null() { 1.0 } else { unsafe { vector::load(self.scale) } };
+        Of { norm, y, scale, before, largest: 0.0 }
     }
 
     /// Takes in and stores results from a column on.
@@ -95,7 +98,7 @@ impl ToE4m3 {
             of.largest = fastmath::max_nan(of.largest, y[i].abs());
         }
         // SAFETY: the caller's word.
-        unsafe { store(of.y.wrapping_add(column as usize), map(y, |y| y * of.before.scale)) }
+        unsafe { store(of.y.wrapping_add(column as usize), map(y, |y| y * of.scale)) }
     }
 
     /// # Safety
@@ -178,10 +181,10 @@ macro_rules! to_e4m3 {
                 is_first: bool,
             ) -> Of {
                 // SAFETY: the caller's promise.
-                let norm = unsafe {
-                    RowFunction::<T>::finish(&self.$of, row, moments, number, columns, is_first)
-                };
-                self.to.of(before, norm, number, columns)
+                unsafe {
+                    let norm = RowFunction::<T>::finish(&self.$of, row, moments, number, columns, is_first);
+                    self.to.of(before, norm, number, columns)
+                }
             }
 
             #[inline(always)]

@@ -129,7 +129,9 @@ impl<T: InF32> Consumer<'_, T> {
     /// The team's row of a tile: its number, and whether it exists. One that does not has the last row's.
     #[inline(always)]
     pub fn row(&self, tile: u32) -> (u64, bool) {
-        let number = tile * self.plan.tile + self.team;
+        // Computed again for each row, as places of statistics are.
+        let (team, _) = self.plan.member(misc::opaque(self.thread));
+        let number = tile * self.plan.tile + team;
         let last = self.plan.rows as u32 - 1;
         (number.min(last).into(), number <= last)
     }
