@@ -24,10 +24,11 @@
 use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
 use half::{bf16, f16};
 use tensor::THREADS;
+use tensor::VECTOR_BYTES;
 use tensor::activation::{
-    ActivationJob, Form, activation_gradient_bf16, activation_gradient_f16, activation_gradient_f32,
+    ActivationJob, Form, activation_bf16, activation_f16, activation_f32, activation_with_sums_bf16,
+    activation_with_sums_f16, activation_with_sums_f32,
 };
-use tensor::piece::WIDTH;
 
 pub use tensor::activation::ActivationFunction;
 
@@ -241,7 +242,8 @@ impl Pass<'_> {
             Tensor::uninit(stream, Shape::of(OPERATION, &sides)?, dtype)
         };
         let mut to = new([rows, width], dtype)?;
-        let job = ActivationJob::new(rows as u64, columns as u64, self.function, self.form, wants_sums);
+        let sides = [rows, columns].map(|side| side as u64);
+        let job = ActivationJob::new(sides, dtype.size(), self.function, self.form, wants_sums);
         let is_nothing = rows == 0 || columns == 0;
         let mut sums = if wants_sums && !is_nothing {
             Some(new([job.parts() as usize, self.columns()], DType::F32)?)
@@ -255,9 +257,9 @@ impl Pass<'_> {
             sums: sums.as_mut().map(Tensor::view_mut).transpose()?,
         };
         by_dtype!(dtype, (OPERATION, "x", None), {
-            F32 => operands.launch::<activation_gradient_f32, f32>(stream, job),
-            F16 => operands.launch::<activation_gradient_f16, f16>(stream, job),
-            BF16 => operands.launch::<activation_gradient_bf16, bf16>(stream, job),
+            F32 => operands.launch::<activation_f32, activation_with_sums_f32, f32>(stream, job),
+            F16 => operands.launch::<activation_f16, activation_with_sums_f16, f16>(stream, job),
+            BF16 => operands.launch::<activation_bf16, activation_with_sums_bf16, bf16>(stream, job),
         })?;
         Ok((to, sums))
     }
@@ -272,9 +274,11 @@ struct Operands<'a> {
 }
 
 impl Operands<'_> {
-    fn launch<K, T>(&self, stream: &Stream, job: ActivationJob) -> Result<()>
+    /// Queues the kernel `K`, or `S` where there are sums.
+    fn launch<K, S, T>(&self, stream: &Stream, job: ActivationJob) -> Result<()>
     where
-        K: Kernel<Params = (Value<ActivationJob>, Ptr<T>, Ptr<T>, PtrMut<T>, PtrMut<f32>)>,
+        K: Kernel<Params = (Value<ActivationJob>, Ptr<T>, Ptr<T>, PtrMut<T>)>,
+        S: Kernel<Params = (Value<ActivationJob>, Ptr<T>, Ptr<T>, PtrMut<T>, PtrMut<f32>)>,
     {
         if job.rows == 0 || job.columns == 0 {
             return Ok(());
@@ -285,17 +289,23 @@ impl Operands<'_> {
         let addresses = x.address() | dy.as_ref().map_or(0, Tensor::address) | to.address();
         // A second half begins a row's columns later.
         let steps = strides.into_iter().fold(job.columns, |bits, stride| bits | stride);
-        let vector = (WIDTH * size_of::<T>()) as u64;
-        let is_aligned = addresses.is_multiple_of(vector) && steps.is_multiple_of(WIDTH as u64);
+        let vector = VECTOR_BYTES as u64;
+        let is_aligned =
+            addresses.is_multiple_of(vector) && (steps * size_of::<T>() as u64).is_multiple_of(vector);
         let job = ActivationJob { strides, is_aligned: is_aligned.into(), ..job };
         // More blocks than a grid holds become an error of the launch.
-        let [tiles, parts] = [job.tiles(), job.parts()].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+        let [tiles, parts] =
+            [job.tiles(size_of::<T>()), job.parts()].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
         let config = LaunchConfig::new([tiles, parts, 1], [THREADS, 1, 1]).overlapping_previous();
         let dy = dy.as_ref().map(|dy| dy.read::<T>(stream)).transpose()?;
-        let sums = sums.as_ref().map(|sums| sums.write::<f32>(stream)).transpose()?;
-        let arguments = (job, x.read::<T>(stream)?, dy, to.write::<T>(stream)?, sums);
+        let (x, to) = (x.read::<T>(stream)?, to.write::<T>(stream)?);
         // SAFETY: the tensors hold the job's rows, and the sums a row for each part; what is written is
-        // exclusively borrowed.
-        unsafe { launch::<K>(stream, config, arguments) }
+        // exclusively borrowed. Plain jobs and those with sums are of gradients.
+        unsafe {
+            match sums {
+                Some(sums) => launch::<S>(stream, config, (job, x, dy, to, sums.write::<f32>(stream)?)),
+                None => launch::<K>(stream, config, (job, x, dy, to)),
+            }
+        }
     }
 }

@@ -127,14 +127,14 @@ pub trait Place<T: Float, const N: usize> {
     /// It was, of that output.
     unsafe fn kept(&self, which: usize) -> [T::Wide; N];
 
-    /// The elements of a row that all rows share.
+    /// The elements of rows that all rows share.
     ///
     /// # Safety
-    /// `row` is readable for a row.
+    /// Each is readable for a row.
     #[inline(always)]
-    unsafe fn shared(&self, row: *const T) -> [T::Wide; N] {
+    unsafe fn shared<const K: usize>(&self, rows: [*const T; K]) -> [[T::Wide; N]; K] {
         // SAFETY: the caller's promise.
-        unsafe { row::shared::<T, N>(row, self.column()) }
+        rows.map(|row| unsafe { row::shared::<T, N>(row, self.column()) })
     }
 }
 

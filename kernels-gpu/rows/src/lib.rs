@@ -24,7 +24,7 @@
 //! in bulk, and elements at the edges go to and from global memory.
 //!
 //! Functions with sums of columns ([`ColumnSums`]) have an engine of their own (`sm90::columns`), whose
-//! threads keep the sums of the same 16 columns of all rows. There blocks stay, and a warp fills a ring of
+//! threads keep the sums of the same columns of all rows. There blocks stay, and a warp fills a ring of
 //! stages, so that rows come while those before them are written.
 //!
 //! Results repeat bit for bit on a device: how a row is shared out depends on its length and on how it lies,

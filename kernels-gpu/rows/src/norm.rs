@@ -1,7 +1,7 @@
 //! Layer norm and RMS norm, with what is fused to them, and their gradients.
 
 use crate::function::{ColumnSums, MAX_SUMS, Place, RowFunction, Sums};
-use cuda_std::KernelArgs;
+use cuda_std::{KernelArgs, misc};
 use primitives::activation::{Activation, Precision, Visitor};
 use primitives::element::{Float, InF32, map, zip};
 use primitives::math::Elementary;
@@ -99,15 +99,25 @@ impl Norm {
         // SAFETY: the caller's promise; both are readable for a row where they are not null.
         unsafe {
             let mut y = map(x, |x| T::Precision::multiply_add(x, factor, -offset));
-            // Less than nothing, so that a zero keeps its sign.
-            let (one, none) = (T::Precision::value(1.0), T::Precision::value(-0.0));
-            let weight = shared_or(self.weight.cast(), one, at);
-            let bias = shared_or(self.bias.cast(), none, at);
-            for i in 0..N {
-                y[i] = T::Precision::multiply_add(y[i], weight[i], bias[i]);
+            let [weight, bias] = [self.weight.cast::<T>(), self.bias.cast()];
+            // A case each: numbers that stand for a row that is not there would be an instruction each.
+            if weight.is_null() {
+                if !bias.is_null() {
+                    let [bias] = at.shared([bias]);
+                    y = zip(y, bias, |y, bias| y + bias);
+                }
+            } else if bias.is_null() {
+                let [weight] = at.shared([weight]);
+                y = zip(y, weight, |y, weight| y * weight);
+            } else {
+                let [weight, bias] = at.shared([weight, bias]);
+                for i in 0..N {
+                    y[i] = T::Precision::multiply_add(y[i], weight[i], bias[i]);
+                }
             }
             if self.activation != Activation::None as u32 {
-                let activation = Activation::from_code(self.activation);
+                // Asked again here, the code would cost those that have none.
+                let activation = Activation::from_code(misc::opaque(self.activation));
                 activation.visit::<T::Precision>(Each { values: &mut y });
             }
             y
@@ -171,21 +181,6 @@ pub(crate) fn added<T: Float, const N: usize>(x: [T::Wide; N], residual: [T::Wid
     T::widen(crate::function::narrow::<T, N>(zip(x, residual, |x, residual| x + residual)))
 }
 
-/// The elements of a row that all rows share; where there is none, this number for each. What follows is the
-/// same for both, so that nothing is copied.
-///
-/// # Safety
-/// The row is null or readable.
-#[inline(always)]
-unsafe fn shared_or<T: Float, const N: usize>(
-    row: *const T,
-    number: T::Wide,
-    at: &impl Place<T, N>,
-) -> [T::Wide; N] {
-    // SAFETY: the caller's promise.
-    if row.is_null() { [number; N] } else { unsafe { at.shared(row) } }
-}
-
 /// Values that become an activation of themselves.
 struct Each<'a, W, const N: usize> {
     values: &'a mut [W; N],
@@ -231,8 +226,13 @@ impl NormBackward {
         unsafe {
             let distance = map(at.input(0), |x| x - mean);
             let dy = at.input(1);
-            let weight = shared_or(self.weight.cast(), 1.0, at);
-            [distance, dy, zip(dy, weight, |dy, weight| dy * weight)]
+            let weight = self.weight.cast::<T>();
+            if weight.is_null() {
+                return [distance, dy, dy];
+            }
+            let [weight] = at.shared([weight]);
+            let g = zip(dy, weight, |dy, weight| dy * weight);
+            [distance, dy, g]
         }
     }
 

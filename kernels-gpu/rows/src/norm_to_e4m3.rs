@@ -48,11 +48,10 @@ pub struct NormOfDropoutToE4m3 {
     pub to: ToE4m3,
 }
 
-/// Known before the row is read.
+/// Known before the row is read: the bits of a magnitude that the largest is not below. There is nothing to
+/// raise for others.
 #[derive(Clone, Copy)]
 pub struct Before {
-    scale: f32,
-    /// The bits of a magnitude that the largest is not below: there is nothing to raise for others.
     seen: u32,
 }
 
@@ -62,6 +61,7 @@ pub struct Of {
     norm: (f32, f32),
     /// The row of `y`.
     y: *mut u8,
+    scale: f32,
     before: Before,
     largest: f32,
 }
@@ -71,18 +71,21 @@ impl ToE4m3 {
     /// Pointers that are not null are readable for what they say.
     #[inline(always)]
     unsafe fn begin(&self) -> Before {
-        // SAFETY: the caller's word: one number each.
-        unsafe {
-            let scale = if self.scale.is_null() { 1.0 } else { vector::load(self.scale) };
-            let is_asked = !self.amax.is_null();
-            let seen = if is_asked { atomic_load_32_device(self.amax, Ordering::Relaxed) } else { u32::MAX };
-            Before { scale, seen }
+        if self.amax.is_null() {
+            return Before { seen: u32::MAX };
         }
+        // SAFETY: the caller's word: one number.
+        Before { seen: unsafe { atomic_load_32_device(self.amax, Ordering::Relaxed) } }
     }
 
+    /// # Safety
+    /// As for [`begin`](Self::begin).
     #[inline(always)]
-    fn of(&self, before: Before, norm: (f32, f32), number: u64, columns: u32) -> Of {
-        Of { norm, y: self.y.wrapping_add((number * u64::from(columns)) as usize), before, largest: 0.0 }
+    unsafe fn of(&self, before: Before, norm: (f32, f32), number: u64, columns: u32) -> Of {
+        let y = self.y.wrapping_add((number * u64::from(columns)) as usize);
+        // SAFETY: the caller's word: one number.
+        let scale = if self.scale.is_null() { 1.0 } else { unsafe { vector::load(self.scale) } };
+        Of { norm, y, scale, before, largest: 0.0 }
     }
 
     /// Takes in and stores results from a column on.
@@ -95,7 +98,7 @@ impl ToE4m3 {
             of.largest = fastmath::max_nan(of.largest, y[i].abs());
         }
         // SAFETY: the caller's word.
-        unsafe { store(of.y.wrapping_add(column as usize), map(y, |y| y * of.before.scale)) }
+        unsafe { store(of.y.wrapping_add(column as usize), map(y, |y| y * of.scale)) }
     }
 
     /// # Safety
@@ -117,105 +120,89 @@ impl ToE4m3 {
     }
 }
 
-impl<T: InF32> RowFunction<T> for NormToE4m3 {
-    const INPUTS: usize = <Norm as RowFunction<T>>::INPUTS;
-    type Row = Before;
-    type Statistics = Shifted<T::Precision>;
-    type Of = Of;
+/// A norm's results, for [`ToE4m3`].
+trait Results<T: InF32>: RowFunction<T, Of = (f32, f32)> {
+    /// Those of a place, not rounded; a sum is stored.
+    ///
+    /// # Safety
+    /// As for [`RowFunction::map`].
+    unsafe fn results_of<const N: usize>(&self, of: (f32, f32), at: &impl Place<T, N>) -> [f32; N];
+}
 
+impl<T: InF32> Results<T> for Norm {
     #[inline(always)]
-    unsafe fn begin(&self, _: u64) -> Before {
+    unsafe fn results_of<const N: usize>(&self, of: (f32, f32), at: &impl Place<T, N>) -> [f32; N] {
         // SAFETY: the caller's promise.
-        unsafe { self.to.begin() }
-    }
-
-    #[inline(always)]
-    unsafe fn take<const N: usize>(
-        &self,
-        _: Before,
-        moments: Self::Statistics,
-        at: &impl Place<T, N>,
-    ) -> Self::Statistics {
-        // SAFETY: the caller's promise.
-        unsafe { self.norm.take((), moments, at) }
-    }
-
-    #[inline(always)]
-    unsafe fn finish(
-        &self,
-        before: Before,
-        moments: Self::Statistics,
-        number: u64,
-        columns: u32,
-        is_first: bool,
-    ) -> Of {
-        // SAFETY: the caller's promise.
-        let norm = unsafe { RowFunction::<T>::finish(&self.norm, (), moments, number, columns, is_first) };
-        self.to.of(before, norm, number, columns)
-    }
-
-    #[inline(always)]
-    unsafe fn map<const N: usize>(&self, of: &mut Of, at: &impl Place<T, N>) {
-        // SAFETY: the caller's promise; `y` has a byte for each element.
-        unsafe { ToE4m3::output(of, at.column(), self.norm.results(of.norm, self.norm.stored(at), at)) }
-    }
-
-    #[inline(always)]
-    unsafe fn end(&self, of: Of) {
-        // SAFETY: the caller's promise.
-        unsafe { self.to.end(of) }
+        unsafe { self.results(of, self.stored(at), at) }
     }
 }
 
-impl<T: InF32> RowFunction<T> for NormOfDropoutToE4m3 {
-    const INPUTS: usize = <NormOfDropout as RowFunction<T>>::INPUTS;
-    type Row = (<NormOfDropout as RowFunction<T>>::Row, Before);
-    type Statistics = Shifted<T::Precision>;
-    type Of = Of;
-
+impl<T: InF32> Results<T> for NormOfDropout {
     #[inline(always)]
-    unsafe fn begin(&self, row: u64) -> Self::Row {
-        // SAFETY: the caller's promise.
-        unsafe { (RowFunction::<T>::begin(&self.of, row), self.to.begin()) }
-    }
-
-    #[inline(always)]
-    unsafe fn take<const N: usize>(
-        &self,
-        (row, _): Self::Row,
-        moments: Self::Statistics,
-        at: &impl Place<T, N>,
-    ) -> Self::Statistics {
-        // SAFETY: the caller's promise.
-        unsafe { self.of.take(row, moments, at) }
-    }
-
-    #[inline(always)]
-    unsafe fn finish(
-        &self,
-        (row, before): Self::Row,
-        moments: Self::Statistics,
-        number: u64,
-        columns: u32,
-        is_first: bool,
-    ) -> Of {
-        // SAFETY: the caller's promise.
-        let norm = unsafe { RowFunction::<T>::finish(&self.of, row, moments, number, columns, is_first) };
-        self.to.of(before, norm, number, columns)
-    }
-
-    #[inline(always)]
-    unsafe fn map<const N: usize>(&self, of: &mut Of, at: &impl Place<T, N>) {
-        // SAFETY: the caller's promise; the sum was kept, and `y` has a byte for each element.
-        unsafe { ToE4m3::output(of, at.column(), self.of.norm.results(of.norm, at.kept(1), at)) }
-    }
-
-    #[inline(always)]
-    unsafe fn end(&self, of: Of) {
-        // SAFETY: the caller's promise.
-        unsafe { self.to.end(of) }
+    unsafe fn results_of<const N: usize>(&self, of: (f32, f32), at: &impl Place<T, N>) -> [f32; N] {
+        // SAFETY: the caller's promise; the sum was kept.
+        unsafe { self.norm.results(of, at.kept(1), at) }
     }
 }
+
+/// The function of a norm's rows whose results are e4m3: the structure, and its field that is the norm.
+macro_rules! to_e4m3 {
+    ($($function:ident: $of:ident $norm:ty;)*) => { $(
+        impl<T: InF32> RowFunction<T> for $function {
+            const INPUTS: usize = <$norm as RowFunction<T>>::INPUTS;
+            type Row = (<$norm as RowFunction<T>>::Row, Before);
+            type Statistics = Shifted<T::Precision>;
+            type Of = Of;
+
+            #[inline(always)]
+            unsafe fn begin(&self, row: u64) -> Self::Row {
+                // SAFETY: the caller's promise.
+                unsafe { (RowFunction::<T>::begin(&self.$of, row), self.to.begin()) }
+            }
+
+            #[inline(always)]
+            unsafe fn take<const N: usize>(
+                &self,
+                (row, _): Self::Row,
+                moments: Self::Statistics,
+                at: &impl Place<T, N>,
+            ) -> Self::Statistics {
+                // SAFETY: the caller's promise.
+                unsafe { self.$of.take(row, moments, at) }
+            }
+
+            #[inline(always)]
+            unsafe fn finish(
+                &self,
+                (row, before): Self::Row,
+                moments: Self::Statistics,
+                number: u64,
+                columns: u32,
+                is_first: bool,
+            ) -> Of {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let norm = RowFunction::<T>::finish(&self.$of, row, moments, number, columns, is_first);
+                    self.to.of(before, norm, number, columns)
+                }
+            }
+
+            #[inline(always)]
+            unsafe fn map<const N: usize>(&self, of: &mut Of, at: &impl Place<T, N>) {
+                // SAFETY: the caller's promise; `y` has a byte for each element.
+                unsafe { ToE4m3::output(of, at.column(), self.$of.results_of(of.norm, at)) }
+            }
+
+            #[inline(always)]
+            unsafe fn end(&self, of: Of) {
+                // SAFETY: the caller's promise.
+                unsafe { self.to.end(of) }
+            }
+        }
+    )* };
+}
+
+to_e4m3! { NormToE4m3: norm Norm; NormOfDropoutToE4m3: of NormOfDropout; }
 
 /// Stores neighbours as e4m3: in one access where they begin at a multiple of that.
 ///

@@ -13,12 +13,21 @@ pub const HELD_THREADS: u32 = 512;
 const HELD_VECTORS: u64 = 8;
 /// Blocks of as many threads that a multiprocessor has registers for.
 pub const HELD_RESIDENT: u32 = 2;
-/// Threads of the ring that have no columns: a warp that copies, and one that hands statistics on.
+/// Threads of the ring that have no columns, in a cluster: a warp that copies, one that hands statistics on.
 pub const HELPERS: u32 = 64;
 /// Vectors of a row that a thread of the direct engine takes, at most, where rows are short.
 const THREAD_VECTORS: u64 = 4;
-/// Columns of whose sums a thread keeps count.
-pub const THREAD_COLUMNS: usize = 16;
+/// Vectors of a row of whose columns a thread keeps sums, of elements of this size: 16 columns. With
+/// `is_wide` 24 of 16 bits, so that a warp has a row of 768 where lengths are three times a power of two.
+pub const fn sum_vectors(size: usize, is_wide: bool) -> usize {
+    match (size, is_wide) {
+        (2, false) => 2,
+        (2, true) => 3,
+        _ => MAX_SUM_VECTORS,
+    }
+}
+/// Most of them.
+pub const MAX_SUM_VECTORS: usize = 4;
 /// Most stages of a ring.
 pub const MAX_STAGES: u32 = 32;
 /// Most blocks that share a row.
@@ -27,6 +36,8 @@ pub const MAX_CLUSTER: u32 = 8;
 pub const EXCHANGES: u32 = 4;
 /// Bytes of a block's rows: two blocks fill a multiprocessor.
 const BLOCK_BYTES: u64 = 104 << 10;
+/// Bytes of a block's part of a row, where rows share weights, as far as clusters go.
+const SHARED_BYTES: u64 = 32 << 10;
 /// Bytes of a ring whose block has all shared memory that a block can have.
 const LONG_BYTES: u64 = (227 << 10) - CONTROL_BYTES as u64;
 /// Most rows of a launch for Hopper: their numbers, and those of a few tiles behind them, take 32 bits.
@@ -110,6 +121,13 @@ impl Shape {
         VECTOR_BYTES as u64 * self.inputs as u64
     }
 
+    /// Bytes of three stages of so many rows each, or of a cluster's parts of them, and of a row that all
+    /// share.
+    const fn ring(&self, rows: u64, cluster: u64) -> u64 {
+        let part = self.vectors().div_ceil(cluster) * VECTOR_BYTES as u64;
+        (3 * self.inputs as u64 * rows + 1) * part
+    }
+
     /// Whether vectors have the same columns in all rows, if they have in the first.
     pub const fn is_even(&self) -> bool {
         let (mut index, mut is_even) = (0, true);
@@ -180,16 +198,27 @@ impl Plan {
         if cluster > MAX_CLUSTER as u64 {
             return None;
         }
+        // Blocks with less of a row leave L1 room for their part of what rows share.
+        while shape.shares
+            && shape.inputs == 1
+            && cluster < MAX_CLUSTER as u64
+            && vectors.div_ceil(cluster) * VECTOR_BYTES as u64 > SHARED_BYTES
+        {
+            cluster *= 2;
+        }
         let piece = vectors.div_ceil(cluster);
-        // Measured: a few lanes are best for a short row, and for one of middling length many threads.
+        // Measured: a few lanes are best for a short row, and for one of middling length many threads, unless
+        // what is done once for a row is much.
         let is_short = piece <= 16 * HELD_VECTORS;
         let is_long = piece > HELD_LEAST as u64 * HELD_VECTORS;
-        let of_thread = if shape.inputs > 1 || !is_short && !is_long {
-            HELD_VECTORS / 2
-        } else if is_long && !shape.shares {
+        let of_thread = if shape.inputs > 1 {
+            if cluster > 1 { HELD_VECTORS } else { HELD_VECTORS / 2 }
+        } else if is_short || shape.shares {
+            HELD_VECTORS
+        } else if is_long {
             2 * HELD_VECTORS
         } else {
-            HELD_VECTORS
+            HELD_VECTORS / 2
         };
         let team = power_of_two(piece.div_ceil(of_thread)) as u32;
         let team = if team > HELD_THREADS { HELD_THREADS } else { team };
@@ -208,28 +237,27 @@ impl Plan {
     /// than what a cluster's threads keep sums of.
     pub const fn sums(shape: &Shape, multiprocessors: u32) -> Option<Self> {
         let vectors = shape.vectors();
-        let thread = (THREAD_COLUMNS * shape.size / VECTOR_BYTES) as u64;
         let is_whole = (shape.columns as u64 * shape.size as u64).is_multiple_of(VECTOR_BYTES as u64);
         if vectors == 0 || !shape.is_even() || !is_whole || shape.rows > MAX_ROWS {
             return None;
         }
-        let threads = power_of_two(vectors.div_ceil(thread));
-        let is_long = threads > CONSUMERS as u64;
-        let (consumers, ring, resident) =
+        let threads = power_of_two(vectors.div_ceil(sum_vectors(shape.size, true) as u64));
+        let least = if threads < 32 { 32 } else { threads };
+        // One large block has more room for a row than two: what they reserve, and what all rows share.
+        let is_long = threads > CONSUMERS as u64
+            || shape.ring(CONSUMERS as u64 / least, 1) > BLOCK_BYTES
+                && shape.ring(MAX_CONSUMERS as u64 / least, 1) <= LONG_BYTES;
+        let (mut consumers, ring, resident) =
             if is_long { (MAX_CONSUMERS, LONG_BYTES, 1) } else { (CONSUMERS, BLOCK_BYTES, 2) };
+        while consumers as u64 > least && shape.ring(consumers as u64 / least, 1) > ring {
+            consumers /= 2;
+        }
         let mut cluster = threads.div_ceil(consumers as u64);
         if cluster > MAX_CLUSTER as u64 {
             return None;
         }
-        let least = if threads < 32 { 32 } else { threads as u32 };
-        let mut team = if cluster > 1 { consumers } else { least };
-        // The ring should hold three stages; the row that all rows share lies behind it.
-        while cluster < MAX_CLUSTER as u64
-            && (3 * (shape.inputs * (consumers / team)) as u64 + 1)
-                * vectors.div_ceil(cluster)
-                * VECTOR_BYTES as u64
-                > ring
-        {
+        let mut team = if cluster > 1 { consumers } else { least as u32 };
+        while cluster < MAX_CLUSTER as u64 && shape.ring((consumers / team) as u64, cluster) > ring {
             (cluster, team) = (2 * cluster, consumers);
         }
         let piece = vectors.div_ceil(cluster);
@@ -238,7 +266,8 @@ impl Plan {
         let plan = plan.with_ring(piece, ring - kept, resident * multiprocessors);
         let plan = Self { shared: plan.shared + kept as u32, ..plan };
         // The sums of teams come to the ring at the end.
-        let least = CONTROL_BYTES + plan.consumers * (THREAD_COLUMNS * MAX_SUMS * size_of::<f32>()) as u32;
+        let columns = sum_vectors(shape.size, plan.is_wide()) * VECTOR_BYTES / shape.size;
+        let least = CONTROL_BYTES + plan.consumers * (columns * MAX_SUMS * size_of::<f32>()) as u32;
         Some(if plan.shared < least { Self { shared: least, ..plan } } else { plan })
     }
 
@@ -289,6 +318,17 @@ impl Plan {
         let most = if most == 0 { 1 } else { most };
         let step = if self.step < most { self.step } else { most };
         Self { step, blocks: step * self.cluster, ..self }
+    }
+
+    /// Whether rows of 16-bit elements take the kernel whose threads keep sums of 24 columns.
+    pub const fn is_wide(&self) -> bool {
+        self.stage_vectors.div_ceil(self.team) > sum_vectors(size_of::<u16>(), false) as u32
+    }
+
+    /// Threads of a block of the ring.
+    pub const fn ring_threads(&self) -> u32 {
+        // Without one there is nobody to hand them to.
+        self.consumers + if self.cluster > 1 { HELPERS } else { HELPERS / 2 }
     }
 
     /// The number of a thread's team, and the thread's in that.
@@ -378,9 +418,10 @@ mod tests {
             assert!(u64::from(plan.tiles) * u64::from(plan.tile) >= shape.rows, "{plan:?}");
             let used = plan.stages * plan.stage_bytes + plan.row_bytes;
             assert!(plan.shared >= CONTROL_BYTES + used, "{plan:?}");
-            let columns = plan.team * super::THREAD_COLUMNS as u32 * plan.cluster;
+            let of_thread = (super::sum_vectors(shape.size, plan.is_wide()) * 16 / shape.size) as u32;
+            let columns = plan.team * of_thread * plan.cluster;
             assert!(columns >= shape.columns, "{plan:?}");
-            let sums = plan.consumers * super::THREAD_COLUMNS as u32 * 2 * 4;
+            let sums = plan.consumers * of_thread * 2 * 4;
             assert!(CONTROL_BYTES + sums <= plan.shared, "{plan:?}");
         }
     }

@@ -22,12 +22,6 @@ impl<const N: usize> Piece<N> {
         Piece { left, is_vector: is_aligned && left >= N as u64 }
     }
 
-    /// Whether all are there, and may be taken together.
-    #[inline(always)]
-    pub const fn is_vector(self) -> bool {
-        self.is_vector
-    }
-
     /// Elements; zeros behind the last one.
     ///
     /// # Safety

@@ -120,7 +120,7 @@ unsafe fn rotate<T: Element<Wide = f32>, const N: usize>(
 
 /// The even and the odd elements of `2 N` neighbours.
 #[inline(always)]
-pub(crate) fn apart<const N: usize>(a: [f32; N], b: [f32; N]) -> ([f32; N], [f32; N]) {
+pub(crate) fn apart<A: Copy, const N: usize>(a: [A; N], b: [A; N]) -> ([A; N], [A; N]) {
     let (mut even, mut odd) = (a, b);
     let at = |i: usize| if i < N { a[i % N] } else { b[i % N] };
     for i in 0..N {
@@ -131,7 +131,7 @@ pub(crate) fn apart<const N: usize>(a: [f32; N], b: [f32; N]) -> ([f32; N], [f32
 
 /// The inverse of [`apart`].
 #[inline(always)]
-pub(crate) fn together<const N: usize>(even: [f32; N], odd: [f32; N]) -> ([f32; N], [f32; N]) {
+pub(crate) fn together<A: Copy, const N: usize>(even: [A; N], odd: [A; N]) -> ([A; N], [A; N]) {
     let (mut a, mut b) = (even, odd);
     let at = |i: usize| if i.is_multiple_of(2) { even[i / 2 % N] } else { odd[i / 2 % N] };
     for i in 0..N {

@@ -3,7 +3,7 @@
 use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
 use primitives::access::VECTOR_BYTES;
 use rows::function::{MAX_INPUTS, MAX_OUTPUTS};
-use rows::plan::{HELPERS, Plan, Shape};
+use rows::plan::{Plan, Shape};
 
 use crate::device::Device;
 use crate::error::Result;
@@ -121,7 +121,7 @@ impl Job<'_> {
             if plan.cluster <= 2 {
                 return Ok(plan);
             }
-            let most = resident_clusters::<K>(self.stream, config(&plan, plan.consumers + HELPERS))?;
+            let most = resident_clusters::<K>(self.stream, config(&plan, plan.ring_threads()))?;
             Ok(plan.with_clusters(most))
         })
         .transpose()
@@ -192,7 +192,7 @@ impl Job<'_> {
         unsafe {
             launch::<K>(
                 self.stream,
-                config(plan, plan.consumers + HELPERS),
+                config(plan, plan.ring_threads()),
                 (*plan, function, x, second, third, y, sums),
             )
         }

@@ -26,8 +26,9 @@ pub const THREADS: u32 = 256;
 pub const UNROLL: usize = 4;
 /// Bytes of a part of a channel, where its positions are neighbours: four vectors for each lane, twice.
 const PART_BYTES: u64 = 8 << 10;
-/// Blocks that fill a device, with some to spare.
-const BLOCKS: u64 = 1024;
+/// Blocks where channels come last, at most, unless the channels need more: three on each of 132
+/// multiprocessors, twice. A few more than that would run alone in the end.
+const BLOCKS: u64 = 2 * 3 * 132;
 /// Positions that a thread has at least, where there are as many and channels come last.
 const LEAST_ROWS: u64 = 8;
 /// Threads side by side along the channels, at least: so few rows are added up in turn.
@@ -111,8 +112,8 @@ impl Channels {
         let (part, team, of_block) = if way.is_last {
             let team = power(channels.div_ceil(unit), LEAST_COLUMNS, THREADS as u64);
             let (slabs, rows) = (channels.div_ceil(team * unit), THREADS as u64 / team);
-            let parts = BLOCKS.div_ceil(slabs.saturating_mul(images));
-            let part = positions.div_ceil(parts);
+            let parts = BLOCKS / slabs.saturating_mul(images);
+            let part = positions.div_ceil(if parts == 0 { 1 } else { parts });
             (if part < LEAST_ROWS * rows { LEAST_ROWS * rows } else { part }, team, slabs)
         } else {
             let most = PART_BYTES / way.size as u64;

@@ -9,10 +9,10 @@
 
 use super::consumer::{Consumer, Walk, begin, leave};
 use super::reduce::{hand_on, receive, send};
-use super::ring::{Piece, Staged};
+use super::ring::Staged;
 use crate::direct::elements;
 use crate::function::{ColumnSums, MAX_SUMS, Place, RowFunction, Statistics, Tensors};
-use crate::plan::{Plan, THREAD_COLUMNS};
+use crate::plan::{MAX_SUM_VECTORS, Plan};
 use cuda_std::{barrier, misc, vector};
 use primitives::access::{self, VECTOR_BYTES, from_words};
 use primitives::element::InF32;
@@ -22,11 +22,8 @@ use primitives::warp::LANES;
 /// Named barrier of the threads that work on rows. Number 0 is the block's own.
 const CONSUMERS_BARRIER: u32 = 1;
 
-/// Most vectors that a thread has of a row: of f32.
-const VECTORS: usize = THREAD_COLUMNS * size_of::<f32>() / VECTOR_BYTES;
-
 /// Sums of a thread's columns.
-type Accumulators<const N: usize> = [[[f32; N]; MAX_SUMS]; VECTORS];
+type Accumulators<const N: usize> = [[[f32; N]; MAX_SUMS]; MAX_SUM_VECTORS];
 
 /// A place in a stage, and where what all rows share there lies in shared memory.
 struct Kept<T> {
@@ -68,9 +65,10 @@ impl<T: InF32, const N: usize> Place<T, N> for Kept<T> {
 
     /// Of the row that is kept, the only one that the function asks for.
     #[inline(always)]
-    unsafe fn shared(&self, _: *const T) -> [f32; N] {
+    unsafe fn shared<const K: usize>(&self, _: [*const T; K]) -> [[f32; N]; K] {
+        const { assert!(K == 1) };
         // SAFETY: written before the first row; every bit pattern is a number.
-        unsafe { T::widen(from_words::<T, N>(vector::load_shared_v4(self.shared))) }
+        unsafe { [T::widen(from_words::<T, N>(vector::load_shared_v4(self.shared))); K] }
     }
 }
 
@@ -78,10 +76,10 @@ impl<T: InF32, const N: usize> Place<T, N> for Kept<T> {
 /// `plan.columns` for each sum of each cluster.
 ///
 /// # Safety
-/// As for [`super::held::run`]; vectors have the same columns in all rows. `partials` has [`MAX_SUMS`] rows
-/// for each cluster.
+/// As for [`super::held::run`]; vectors have the same columns in all rows, and a thread has up to `VECTORS`
+/// of a row. `partials` has [`MAX_SUMS`] rows for each cluster.
 #[inline(always)]
-pub unsafe fn run<T: InF32, F: ColumnSums<T>, const N: usize>(
+pub unsafe fn run<T: InF32, F: ColumnSums<T>, const N: usize, const VECTORS: usize>(
     plan: &Plan,
     function: &F,
     tensors: &Tensors<T>,
@@ -103,9 +101,9 @@ pub unsafe fn run<T: InF32, F: ColumnSums<T>, const N: usize>(
         }
         // All zero bits are zeros.
         let mut sums: Accumulators<N> = core::mem::zeroed();
-        rows::<T, F, N>(&consumer, function, tiles, &mut sums);
+        rows::<T, F, N, VECTORS>(&consumer, function, tiles, &mut sums);
         leave(plan);
-        add_teams(
+        add_teams::<T, N, VECTORS>(
             &consumer,
             &sums,
             partials.wrapping_add(tiles[0] as usize * MAX_SUMS * plan.columns as usize),
@@ -118,7 +116,7 @@ pub unsafe fn run<T: InF32, F: ColumnSums<T>, const N: usize>(
 /// # Safety
 /// As for [`run`].
 #[inline(always)]
-unsafe fn rows<T: InF32, F: ColumnSums<T>, const N: usize>(
+unsafe fn rows<T: InF32, F: ColumnSums<T>, const N: usize, const VECTORS: usize>(
     consumer: &Consumer<'_, T>,
     function: &F,
     tiles: [u32; 2],
@@ -126,15 +124,20 @@ unsafe fn rows<T: InF32, F: ColumnSums<T>, const N: usize>(
 ) {
     let plan = consumer.plan;
     let mut walk = Walk::new(tiles);
-    // All rows begin at a boundary, so their pieces are alike.
-    let piece = Piece::of(plan, consumer.tensors.inputs[0], consumer.rank, true);
-    let first = consumer.shared.ring + consumer.team * plan.row_bytes;
+    // All rows begin at a boundary, so their pieces are alike: the first of the block's vectors, and how many
+    // there are. What follows from numbers of the thread and the block is computed again for each row, twice:
+    // kept, it would take registers from sums.
+    let piece = || {
+        let first = misc::opaque(consumer.rank) * plan.stage_vectors;
+        let left = (plan.columns / N as u32).saturating_sub(first);
+        [first, if left < plan.stage_vectors { left } else { plan.stage_vectors }]
+    };
     // Behind the ring: what all rows share.
     let kept = consumer.shared.ring + plan.stages * plan.stage_bytes;
     let shared = function.shared();
-    let mut index = consumer.thread;
-    while index < piece.count && !shared.is_null() {
-        let column = piece.span.vector::<T>(piece.first + index);
+    let (mut index, [begin, count]) = (consumer.thread, piece());
+    while index < count && !shared.is_null() {
+        let column = (begin + index) * N as u32;
         // SAFETY: the caller's contract; the row begins at a boundary, and there is room for the piece.
         unsafe {
             let words = access::load_words(shared.wrapping_add(column as usize));
@@ -144,12 +147,12 @@ unsafe fn rows<T: InF32, F: ColumnSums<T>, const N: usize>(
     }
     // SAFETY: all consumers come here.
     unsafe { barrier::sync(CONSUMERS_BARRIER, plan.consumers) };
-    let place = |outputs: Tensors<T>, stage: u32, index: u32| Kept {
+    let place = |outputs: Tensors<T>, stage: u32, [begin, first]: [u32; 2], index: u32| Kept {
         staged: Staged {
             address: first + stage * plan.stage_bytes + index * VECTOR_BYTES as u32,
             part: plan.part_bytes,
             outputs,
-            column: piece.span.vector::<T>(piece.first + index),
+            column: (begin + index) * N as u32,
             head: 0,
         },
         shared: kept + index * VECTOR_BYTES as u32,
@@ -166,12 +169,14 @@ unsafe fn rows<T: InF32, F: ColumnSums<T>, const N: usize>(
                 let row = consumer.tensors.row(plan, number);
                 coming = function.begin(consumer.row(walk.taken + walk.step).0);
                 consumer.wait(walk.ahead);
-                let count = if exists { piece.count } else { 0 };
-                let mut index = misc::opaque(consumer.member);
+                let [begin, count] = piece();
+                let count = if exists { count } else { 0 };
+                let (team, mut index) = plan.member(misc::opaque(consumer.thread));
+                let first = consumer.shared.ring + team * plan.row_bytes;
                 let mut statistics = F::Statistics::empty();
                 unroll!(K in 0..4, {
-                    if K < THREAD_COLUMNS / N && index < count {
-                        let place = place(row, walk.ahead.stage, index);
+                    if K < VECTORS && index < count {
+                        let place = place(row, walk.ahead.stage, [begin, first], index);
                         statistics = RowFunction::take::<N>(function, taken, statistics, &place);
                     }
                     index += plan.team;
@@ -186,18 +191,18 @@ unsafe fn rows<T: InF32, F: ColumnSums<T>, const N: usize>(
                 let row = consumer.tensors.row(plan, number);
                 let statistics = receive(plan, consumer.shared, received, consumer.of_exchange(), turn);
                 let of = function.finish(of_row, statistics, number, plan.columns, false);
-                let count = if exists { piece.count } else { 0 };
-                // Else the loop over rows would keep the addresses of all columns.
-                let mut index = misc::opaque(consumer.member);
+                let [begin, count] = piece();
+                let count = if exists { count } else { 0 };
+                let (team, mut index) = plan.member(misc::opaque(consumer.thread));
+                let first = consumer.shared.ring + team * plan.row_bytes;
                 unroll!(K in 0..4, {
-                    if K < THREAD_COLUMNS / N && index < count {
-                        let place = place(row, walk.behind.stage, index);
+                    if K < VECTORS && index < count {
+                        let place = place(row, walk.behind(plan), [begin, first], index);
                         ColumnSums::map_and_add::<N>(function, of, &place, &mut sums[K]);
                     }
                     index += plan.team;
                 });
-                consumer.release(walk.behind);
-                walk.behind = walk.behind.next(plan);
+                consumer.release(walk.behind(plan));
             }
             walk.next(plan);
         }
@@ -209,20 +214,20 @@ unsafe fn rows<T: InF32, F: ColumnSums<T>, const N: usize>(
 /// # Safety
 /// As for [`run`]; all copies to the ring have been waited for.
 #[inline(always)]
-unsafe fn add_teams<T: InF32, const N: usize>(
+unsafe fn add_teams<T: InF32, const N: usize, const VECTORS: usize>(
     consumer: &Consumer<'_, T>,
     sums: &Accumulators<N>,
     partials: *mut f32,
 ) {
     let &Consumer { plan, shared, thread, member, team, rank, .. } = consumer;
-    let width = plan.team * THREAD_COLUMNS as u32;
+    let width = plan.team * (VECTORS * N) as u32;
     let words = size_of::<f32>() as u32;
     // SAFETY: the caller's contract. All consumers come to both barriers. A place of the ring is written by
     // one thread, between them; a column is written by one.
     unsafe {
         barrier::sync(CONSUMERS_BARRIER, plan.consumers);
         unroll!(K in 0..4, {
-            if K < THREAD_COLUMNS / N {
+            if K < VECTORS {
                 let column = (member + K as u32 * plan.team) * N as u32;
                 unroll!(S in 0..2, {
                     let row = shared.ring + ((team * MAX_SUMS as u32 + S as u32) * width + column) * words;

@@ -6,7 +6,7 @@ use super::ring::{Cursor, Shared};
 use crate::function::Tensors;
 use crate::plan::Plan;
 use cuda_std::warp::{FULL_MASK, sync_warp};
-use cuda_std::{cluster, grid, mbarrier, thread};
+use cuda_std::{cluster, grid, mbarrier, misc, thread};
 use primitives::element::InF32;
 use primitives::warp::LANES;
 
@@ -68,15 +68,13 @@ pub(super) struct Walk {
     pub turn: u32,
     /// Where the taken tile begins in the ring.
     pub ahead: Cursor,
-    /// Where the mapped tile begins.
-    pub behind: Cursor,
 }
 
 impl Walk {
     /// From the first tile on.
     #[inline(always)]
     pub const fn new([first, step]: [u32; 2]) -> Self {
-        Self { taken: first, mapped: first, step, turn: 0, ahead: Cursor::START, behind: Cursor::START }
+        Self { taken: first, mapped: first, step, turn: 0, ahead: Cursor::START }
     }
 
     /// The turn of the tile to be mapped now; none as long as the first one is the only one.
@@ -88,6 +86,19 @@ impl Walk {
             Some(self.turn - 1)
         } else {
             None
+        }
+    }
+
+    /// The stage of the mapped tile: that of the taken one, or the one before.
+    #[inline(always)]
+    pub const fn behind(&self, plan: &Plan) -> u32 {
+        let stage = self.ahead.stage;
+        if plan.ahead == 0 {
+            stage
+        } else if stage == 0 {
+            plan.stages - 1
+        } else {
+            stage - 1
         }
     }
 
@@ -118,7 +129,9 @@ impl<T: InF32> Consumer<'_, T> {
     /// The team's row of a tile: its number, and whether it exists. One that does not has the last row's.
     #[inline(always)]
     pub fn row(&self, tile: u32) -> (u64, bool) {
-        let number = tile * self.plan.tile + self.team;
+        // Computed again for each row, as places of statistics are.
+        let (team, _) = self.plan.member(misc::opaque(self.thread));
+        let number = tile * self.plan.tile + team;
         let last = self.plan.rows as u32 - 1;
         (number.min(last).into(), number <= last)
     }
@@ -138,19 +151,21 @@ impl<T: InF32> Consumer<'_, T> {
     /// # Safety
     /// As for [`wait`](Self::wait). The whole warp calls it, and reads the stage no more.
     #[inline(always)]
-    pub unsafe fn release(&self, cursor: Cursor) {
+    pub unsafe fn release(&self, stage: u32) {
         // SAFETY: a barrier of this block; all lanes are here.
         unsafe {
             sync_warp(FULL_MASK);
             if self.thread.is_multiple_of(LANES) {
-                mbarrier::arrive(self.shared.control.empty(cursor.stage));
+                mbarrier::arrive(self.shared.control.empty(stage));
             }
         }
     }
 
-    /// The thread's place among those that exchange statistics.
+    /// The thread's place among those that exchange statistics. Places that follow from it are computed again
+    /// for each row: kept, they would take registers from sums.
     #[inline(always)]
-    pub const fn of_exchange(&self) -> Member {
-        Member { thread: self.thread, team: self.team }
+    pub fn of_exchange(&self) -> Member {
+        let thread = misc::opaque(self.thread);
+        Member { thread, team: self.plan.member(thread).0 }
     }
 }

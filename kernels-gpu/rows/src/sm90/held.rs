@@ -100,25 +100,25 @@ pub unsafe fn run<T: InF32, F: RowFunction<T>, const N: usize>(
             edge += plan.team;
         }
         mbarrier::wait_parity(exchange.loaded(0), 0);
-        let row = of_number(plan, tensors, number);
-        let place = |index: u32| Staged {
+        let place = |outputs: Tensors<T>, index: u32| Staged {
             address: base + index * VECTOR_BYTES as u32,
             part: plan.part_bytes,
-            outputs: row,
+            outputs,
             column: piece.span.vector::<T>(piece.first + index),
             head: piece.span.head,
         };
-        let mut index = misc::opaque(member);
+        let (row, mut index) = (of_number(plan, tensors, number), misc::opaque(member));
         while index < piece.count {
-            statistics = RowFunction::take::<N>(function, of_row, statistics, &place(index));
+            statistics = RowFunction::take::<N>(function, of_row, statistics, &place(row, index));
             index += plan.team;
         }
-        let statistics = reduce(plan, exchange, statistics, [thread, team, rank]);
-        let is_first = exists && member == 0 && rank == 0;
+        let statistics = reduce(plan, exchange, statistics, misc::opaque(thread));
+        // The first block of a row that exists. Its number and the block's rank would take registers from here.
+        let is_first = member == 0 && piece.first == 0 && (piece.count > 0 || edges > 0);
         let mut of = function.finish(of_row, statistics, number.into(), plan.columns, is_first);
-        let mut index = misc::opaque(member);
+        let (row, mut index) = (of_number(plan, tensors, number), misc::opaque(member));
         while index < piece.count {
-            RowFunction::map::<N>(function, &mut of, &place(index));
+            RowFunction::map::<N>(function, &mut of, &place(row, index));
             index += plan.team;
         }
         let mut edge = member;
@@ -163,12 +163,7 @@ unsafe fn fill<T>(plan: &Plan, row: &Tensors<T>, piece: &Piece, [to, loaded]: [u
 /// # Safety
 /// All threads of the cluster call it once, after the barrier of the cluster's has been arrived at.
 #[inline(always)]
-unsafe fn reduce<S: Statistics<f32>>(
-    plan: &Plan,
-    exchange: Exchange,
-    own: S,
-    [thread, team, rank]: [u32; 3],
-) -> S {
+unsafe fn reduce<S: Statistics<f32>>(plan: &Plan, exchange: Exchange, own: S, thread: u32) -> S {
     // SAFETY: the caller's contract; a slot is written by one thread before the barrier and read after it.
     unsafe {
         if plan.team <= LANES {
@@ -176,6 +171,7 @@ unsafe fn reduce<S: Statistics<f32>>(
         }
         let of_warp = own.reduce(LANES);
         let (warp, lane, warps) = (thread / LANES, thread % LANES, plan.team / LANES);
+        let (team, _) = plan.member(thread);
         if lane == 0 {
             vector::store_shared_v4(exchange.warps(warp), of_warp.parts());
         }
@@ -188,7 +184,7 @@ unsafe fn reduce<S: Statistics<f32>>(
         // The others' barriers are ready.
         cluster::wait();
         if thread < plan.cluster {
-            let to = cluster::map_shared(exchange.blocks(rank), thread);
+            let to = cluster::map_shared(exchange.blocks(cluster::block_rank()), thread);
             cluster::store_async_v4(to, of_block.parts(), cluster::map_shared(exchange.full(0), thread));
         }
         mbarrier::wait_parity(exchange.full(0), 0);

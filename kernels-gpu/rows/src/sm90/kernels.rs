@@ -7,7 +7,7 @@ use crate::loss::CrossEntropy;
 use crate::norm::{Norm, NormBackward};
 use crate::norm_of_dropout::NormOfDropout;
 use crate::norm_to_e4m3::{NormOfDropoutToE4m3, NormToE4m3};
-use crate::plan::{HELPERS, MAX_CONSUMERS, Plan};
+use crate::plan::{HELPERS, MAX_CONSUMERS, Plan, sum_vectors};
 use crate::softmax::{Softmax, SoftmaxBackward};
 use cuda_std::kernel;
 use half::{bf16, f16};
@@ -41,7 +41,7 @@ held_kernels! {
 }
 
 macro_rules! kernels_with_sums {
-    ($(#[kernel] fn $name:ident: $ty:ident;)*) => { $(
+    ($(#[kernel] fn $name:ident: $ty:ident, $is_wide:literal;)*) => { $(
         /// The gradients of [`Norm`], with sums of columns.
         ///
         /// # Safety
@@ -58,14 +58,17 @@ macro_rules! kernels_with_sums {
         ) {
             let tensors = Tensors::new([x, dy, residual], [dx, core::ptr::null_mut()]);
             const N: usize = VECTOR_BYTES / size_of::<$ty>();
+            const VECTORS: usize = sum_vectors(size_of::<$ty>(), $is_wide);
             // SAFETY: the caller's promise.
-            unsafe { columns::run::<$ty, NormBackward, N>(&plan, &function, &tensors, partials) }
+            unsafe { columns::run::<$ty, NormBackward, N, VECTORS>(&plan, &function, &tensors, partials) }
         }
     )* };
 }
 
 kernels_with_sums! {
-    #[kernel] fn norm_backward_sums_f32: f32;
-    #[kernel] fn norm_backward_sums_f16: f16;
-    #[kernel] fn norm_backward_sums_bf16: bf16;
+    #[kernel] fn norm_backward_sums_f32: f32, false;
+    #[kernel] fn norm_backward_sums_f16: f16, false;
+    #[kernel] fn norm_backward_sums_bf16: bf16, false;
+    #[kernel] fn norm_backward_wide_sums_f16: f16, true;
+    #[kernel] fn norm_backward_wide_sums_bf16: bf16, true;
 }

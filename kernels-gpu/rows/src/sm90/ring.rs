@@ -4,9 +4,8 @@ use super::reduce::{MAX_TEAMS, PARTS_BYTES};
 use crate::direct::Span;
 use crate::function::{Place, Tensors, narrow};
 use crate::plan::{CONTROL_BYTES, EXCHANGES, MAX_CLUSTER, MAX_CONSUMERS, MAX_STAGES, Plan};
-use core::array;
-use cuda_std::{cluster, mbarrier, shared, thread, vector};
-use primitives::access::{self, VECTOR_BYTES};
+use cuda_std::{cluster, mbarrier, misc, shared, thread, vector};
+use primitives::access::{self, VECTOR_BYTES, Words, from_words};
 use primitives::element::InF32;
 use primitives::shared_plan::Mbarrier;
 use primitives::warp::LANES;
@@ -168,7 +167,7 @@ impl<T: InF32, const N: usize> Place<T, N> for Staged<T> {
         const { assert!(N * size_of::<T>() == VECTOR_BYTES) };
         let address = self.address + which as u32 * self.part;
         // SAFETY: the row is there as long as it has places; every bit pattern is a number.
-        unsafe { T::widen(access::from_words::<T, N>(vector::load_shared_v4(address))) }
+        unsafe { T::widen(from_words::<T, N>(vector::load_shared_v4(address))) }
     }
 
     #[inline(always)]
@@ -198,14 +197,42 @@ impl<T: InF32, const N: usize> Place<T, N> for Staged<T> {
         unsafe { self.input(0) }
     }
 
-    /// The same question for all vectors of a row: whether the shared row lies as this one does.
+    /// The same question for all vectors of a row: whether the shared rows lie as this one does.
     #[inline(always)]
-    unsafe fn shared(&self, row: *const T) -> [f32; N] {
+    unsafe fn shared<const K: usize>(&self, rows: [*const T; K]) -> [[f32; N]; K] {
+        let bits = rows.iter().fold(0, |bits, row| bits | row.wrapping_add(self.head as usize) as usize);
+        let at = rows.map(|row| row.wrapping_add(self.column as usize));
         // SAFETY: the caller's promise; the boundary is looked at.
         unsafe {
-            let at = row.wrapping_add(self.column as usize);
-            let is_alike = (row.wrapping_add(self.head as usize) as usize).is_multiple_of(VECTOR_BYTES);
-            T::widen(if is_alike { access::load::<T, N>(at) } else { array::from_fn(|i| *at.add(i)) })
+            let words = if bits.is_multiple_of(VECTOR_BYTES) {
+                at.map(|at| access::load_words(at))
+            } else {
+                at.map(|at| load_apart(at))
+            };
+            words.map(|words| T::widen(from_words::<T, N>(words)))
         }
     }
+}
+
+/// [`access::load_words`] from any element on. A loop, which is jumped over where vectors begin at boundaries:
+/// straight code would be issued there too, to no effect.
+///
+/// # Safety
+/// 16 bytes are readable.
+#[inline(always)]
+unsafe fn load_apart<T: InF32>(mut from: *const T) -> Words {
+    let (mut words, mut left) = (Words::default(), misc::opaque(Words::default().len() as u32));
+    while left > 0 {
+        let mut word = 0;
+        for i in 0..size_of::<u32>() / size_of::<T>() {
+            // SAFETY: the caller's promise.
+            let [element, ..] = access::first(unsafe { *from.add(i) });
+            word |= element << (i * 8 * size_of::<T>());
+        }
+        from = from.wrapping_add(size_of::<u32>() / size_of::<T>());
+        let [_, a, b, c] = words;
+        words = [a, b, c, word];
+        left -= 1;
+    }
+    words
 }
