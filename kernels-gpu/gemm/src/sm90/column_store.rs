@@ -3,22 +3,26 @@
 //! of its instructions; here they are few, and thirty-two elements of a thread at a time hide each other's.
 //!
 //! A jump picks the accumulators of a subtile. The rest is as for the plain product: `stmatrix`, and the copy
-//! engine stores.
+//! engine stores. Of 8-bit operands the result may have 8 bits too: a thread then writes its pairs to the
+//! subtile, two bytes each, which takes shared memory as long as `stmatrix` takes it for 16 bits.
 
 use cuda_std::tma::TensorMap;
+use cuda_std::vector;
 use primitives::unroll;
 
 use super::config::{Config, EpiloguePlan};
 use super::epilogue::{OutputFlag, Place, StoreEpilogue, in_result};
-use super::fusion::{Fusion, Pairs};
+use super::fusion::{Fusion, Pairs, each_pair};
 use super::operands::{AccumulatorTile, Element16, Operands};
-use super::subtile::{Lines, STEP_COLUMNS, Spot};
+use super::subtile::{Lines, STEP_COLUMNS, Slots, Spot};
 use super::tile_scheduler::TileCoord;
 
 /// Columns of a subtile, of two pairs of a thread in each step of eight.
 pub const WIDE_COLUMNS: u32 = 64;
 /// Pairs of a thread in a subtile.
 pub const WIDE_PAIRS: usize = (WIDE_COLUMNS / STEP_COLUMNS * 2) as usize;
+/// Pairs that are rounded to 8 bits at a time.
+const NARROW_PAIRS: usize = WIDE_PAIRS / 2;
 
 /// Repeats a block for each of the pairs of a subtile.
 macro_rules! each_wide_pair {
@@ -27,10 +31,29 @@ macro_rules! each_wide_pair {
 pub(super) use each_wide_pair;
 
 impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, F> {
-    /// Does a whole tile go through the fusion in this file's way?
+    /// Does a whole tile go through the fusion in this file's way? One that counts elements gets those of the
+    /// result alone.
     #[inline(always)]
-    pub(super) fn is_by_column(&self) -> bool {
-        C::BY_COLUMN && F::BY_COLUMN && self.output.format().has(OutputFlag::ByColumn)
+    pub(super) fn is_by_column(&self, tile: TileCoord) -> bool {
+        let format = self.output.format();
+        let is_possible = C::BY_COLUMN && F::BY_COLUMN && (Self::NARROW || format.element().bytes() > 1);
+        let is_for_all = !Self::NARROW || !self.fusion.counts() || self.is_inside(tile);
+        is_possible && format.has(OutputFlag::ByColumn) && is_for_all
+    }
+
+    const NARROW: bool = C::NARROW && F::NARROW;
+
+    /// Has the result all elements of the tile?
+    #[inline(always)]
+    fn is_inside(&self, tile: TileCoord) -> bool {
+        let [rows, columns] = self.sides(tile);
+        tile.row + C::CONSUMER_ROWS <= rows && tile.column + C::STORED_N <= columns
+    }
+
+    /// Does the result have 8 bits, and the kernel this file's way for it?
+    #[inline(always)]
+    fn is_narrow(&self) -> bool {
+        Self::NARROW && self.output.format().element().bytes() == 1
     }
 
     /// Stores what the fusion makes of the product, subtile by subtile.
@@ -50,12 +73,23 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
             let vector = place.shared.column_vector(column + spot.column);
             // SAFETY: the whole warpgroup is here, with elements of the product.
             unsafe {
-                fusion.apply_by_column(vector, &mut x);
+                if !(self.is_narrow() && self.output.format().has(OutputFlag::Identity)) {
+                    fusion.apply_by_column(vector, &mut x);
+                }
                 let at = in_result::<C>(tile, group, column);
-                let store = Self::store_wide::<<C::Operands as Operands>::Element16>;
-                store(self, self.maps.c, place, lines, (index, at), &x);
+                if self.is_narrow() {
+                    fusion.narrow(&mut x);
+                    self.store_narrow(place, spot, (index, at), &x);
+                } else {
+                    let store = Self::store_wide::<<C::Operands as Operands>::Element16>;
+                    store(self, self.maps.c, place, lines, (index, at), &x);
+                }
             }
             index += 1;
+        }
+        if self.is_narrow() {
+            // SAFETY: the whole warpgroup is here.
+            unsafe { fusion.finish() }
         }
     }
 }
@@ -81,6 +115,38 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
             self.begin_subtile(place, number);
             lines.write_pairs::<H>(x, to);
             self.copy_subtile(map, place, to, at);
+        }
+    }
+}
+
+impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, F> {
+    /// Stores a subtile of a result of 8 bits, of this number among the tile's, from element `at` on.
+    ///
+    /// # Safety
+    /// As for [`Self::store_wide`], with the map of C and the thread's `spot`.
+    #[inline(always)]
+    unsafe fn store_narrow(
+        &self,
+        place: Place<C>,
+        spot: Spot,
+        (number, at): (u32, TileCoord),
+        x: &Pairs<WIDE_PAIRS>,
+    ) {
+        let to = Self::subtile(place, number);
+        let element = self.output.format().element();
+        let slots = Slots::new::<C>(to, spot, element.bytes());
+        // SAFETY: the caller's contract; what was in the subtile's place has left; the pairs' places in it.
+        unsafe {
+            self.begin_subtile(place, number);
+            unroll!(PART in 0..2, {
+                let part = [0, 1, 2, 3, 4, 5, 6, 7].map(|pair| x[NARROW_PAIRS * PART + pair]);
+                let bits = element.pack::<<C::Operands as Operands>::Element16, NARROW_PAIRS>(&part);
+                each_pair!(PAIR of NARROW_PAIRS {
+                    let address = slots.address(NARROW_PAIRS * PART + PAIR);
+                    vector::store_shared_b16(address, bits[PAIR] as u16);
+                });
+            });
+            self.copy_subtile(self.maps.c, place, to, at);
         }
     }
 }

@@ -133,7 +133,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> Epilogue<C> for Store
             } else {
                 let mut fusion = self.fusion;
                 fusion.enter(tile.group);
-                if self.is_by_column() && is_whole {
+                if is_whole && self.is_by_column(tile) {
                     return self.store_by_column(sums, fusion, tile);
                 }
                 let by_tma = self.output.format().has(OutputFlag::ByTma) && is_whole;
