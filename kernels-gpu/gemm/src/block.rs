@@ -467,9 +467,8 @@ impl<const COLUMN_GROUPS: usize, const ACROSS: u32, const SLICES: u32, const DEP
     }
 }
 
-/// The same sums in registers of their own: stores want four neighbours in aligned ones, as loads of B do, and
-/// an accumulator that shares a bank of registers with its element of B costs a multiply-add a clock.
-/// `nothing` is 0.
+/// The same sums in registers of their own: stores want four neighbours in aligned ones, as loads of B do, so
+/// that every accumulator would be in the bank of its element of B. `nothing` is 0.
 #[inline(always)]
 fn released<const COLUMN_GROUPS: usize>(
     accumulators: Accumulators<COLUMN_GROUPS>,

@@ -7,12 +7,12 @@
 //! subtile, two bytes each, which takes shared memory as long as `stmatrix` takes it for 16 bits.
 
 use cuda_std::tma::TensorMap;
-use cuda_std::vector;
+use cuda_std::{convert, vector};
 use primitives::unroll;
 
 use super::config::{Config, EpiloguePlan};
-use super::epilogue::{OutputFlag, Place, StoreEpilogue, in_result};
-use super::fusion::{Fusion, Pairs, each_pair};
+use super::epilogue::{OutputFlag, OutputType, Place, StoreEpilogue, in_result};
+use super::fusion::{Fusion, Pairs};
 use super::operands::{AccumulatorTile, Element16, Operands};
 use super::subtile::{Lines, STEP_COLUMNS, Slots, Spot};
 use super::tile_scheduler::TileCoord;
@@ -21,8 +21,6 @@ use super::tile_scheduler::TileCoord;
 pub const WIDE_COLUMNS: u32 = 64;
 /// Pairs of a thread in a subtile.
 pub const WIDE_PAIRS: usize = (WIDE_COLUMNS / STEP_COLUMNS * 2) as usize;
-/// Pairs that are rounded to 8 bits at a time.
-const NARROW_PAIRS: usize = WIDE_PAIRS / 2;
 
 /// Repeats a block for each of the pairs of a subtile.
 macro_rules! each_wide_pair {
@@ -56,6 +54,31 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
         Self::NARROW && self.output.format().element().bytes() == 1
     }
 
+    /// Is it the product itself in 8 bits, by the copy engine?
+    #[inline(always)]
+    pub(super) fn is_plain_narrow(&self) -> bool {
+        let format = self.output.format();
+        self.is_narrow() && format.has(OutputFlag::ByColumn) && format.has(OutputFlag::Identity)
+    }
+
+    /// Stores the product itself in 8 bits. All of it is unrolled.
+    ///
+    /// # Safety
+    /// As for [`Self::store_by_column`].
+    #[inline(always)]
+    pub(super) unsafe fn store_plain_narrow(&self, sums: &C::Stored, tile: TileCoord) {
+        let place = self.place();
+        let spot = Spot::new::<C>(place.thread);
+        unroll!(GROUP in 0..2, { if GROUP < C::Stored::GROUPS {
+            unroll!(SUBTILE in 0..4, { if (SUBTILE as u32) < Self::SUBTILES {
+                let index = GROUP as u32 * Self::SUBTILES + SUBTILE as u32;
+                let at = in_result::<C>(tile, GROUP as u32, SUBTILE as u32 * WIDE_COLUMNS);
+                // SAFETY: the caller's contract.
+                unsafe { self.store_narrow(place, spot, (index, at), &subtile_of::<C>(sums, index)) }
+            } });
+        } });
+    }
+
     /// Stores what the fusion makes of the product, subtile by subtile.
     ///
     /// # Safety
@@ -73,9 +96,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
             let vector = place.shared.column_vector(column + spot.column);
             // SAFETY: the whole warpgroup is here, with elements of the product.
             unsafe {
-                if !(self.is_narrow() && self.output.format().has(OutputFlag::Identity)) {
-                    fusion.apply_by_column(vector, &mut x);
-                }
+                fusion.apply_by_column(vector, &mut x);
                 let at = in_result::<C>(tile, group, column);
                 if self.is_narrow() {
                     fusion.narrow(&mut x);
@@ -133,22 +154,30 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
         x: &Pairs<WIDE_PAIRS>,
     ) {
         let to = Self::subtile(place, number);
-        let element = self.output.format().element();
-        let slots = Slots::new::<C>(to, spot, element.bytes());
+        let slots = Slots::new::<C>(to, spot, 1);
         // SAFETY: the caller's contract; what was in the subtile's place has left; the pairs' places in it.
         unsafe {
             self.begin_subtile(place, number);
-            unroll!(PART in 0..2, {
-                let part = [0, 1, 2, 3, 4, 5, 6, 7].map(|pair| x[NARROW_PAIRS * PART + pair]);
-                let bits = element.pack::<<C::Operands as Operands>::Element16, NARROW_PAIRS>(&part);
-                each_pair!(PAIR of NARROW_PAIRS {
-                    let address = slots.address(NARROW_PAIRS * PART + PAIR);
-                    vector::store_shared_b16(address, bits[PAIR] as u16);
-                });
-            });
+            if self.output.format().element() == OutputType::E5m2 {
+                write_narrow(slots, x, |[low, high]| convert::e5m2x2_from_f32(low, high));
+            } else {
+                write_narrow(slots, x, |[low, high]| convert::e4m3x2_from_f32(low, high));
+            }
             self.copy_subtile(self.maps.c, place, to, at);
         }
     }
+}
+
+/// Writes a thread's pairs to a subtile, two bytes each.
+///
+/// # Safety
+/// The pairs' places are in the subtile, and this thread's alone.
+#[inline(always)]
+unsafe fn write_narrow(slots: Slots, x: &Pairs<WIDE_PAIRS>, round: impl Fn([f32; 2]) -> u16) {
+    each_wide_pair!(PAIR {
+        // SAFETY: the caller's contract.
+        unsafe { vector::store_shared_b16(slots.address(PAIR), round(x[PAIR])) }
+    });
 }
 
 /// The accumulators of the tile's subtile of this number.

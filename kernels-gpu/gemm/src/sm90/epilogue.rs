@@ -130,6 +130,8 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> Epilogue<C> for Store
         unsafe {
             if self.output.format().has(OutputFlag::Plain) && is_whole {
                 self.store_plain(sums, tile);
+            } else if self.is_plain_narrow() && is_whole {
+                self.store_plain_narrow(sums, tile);
             } else {
                 let mut fusion = self.fusion;
                 fusion.enter(tile.group);

@@ -40,7 +40,7 @@ impl OutputType {
 
     /// Rounds pairs, of types of at most 16 bits: the first one's bits are the lower ones.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    pub(super) fn pack<H: Element16, const N: usize>(self, x: &Pairs<N>) -> [u32; N] {
+    fn pack<H: Element16, const N: usize>(self, x: &Pairs<N>) -> [u32; N] {
         let mut bits = [0; N];
         match self {
             Self::E4m3 => each_pair!(PAIR of N {
