@@ -182,6 +182,20 @@ fn epilogues_by_column() -> Outcome {
     Ok(())
 }
 
+/// The same for results of 8 bits, with their factor and largest magnitude; of tiles that are the result's in
+/// part, over several subtiles of the largest one.
+#[test]
+fn results_of_8_bits_by_column() -> Outcome {
+    let case = Case { m: 136, n: 272, k: 144, kernels: as_it_lies, ..NT };
+    some(case.check::<E4M3, E4M3, E4M3>()?)?;
+    let biased = Case { bias: true, adds_f32: true, scales: Some([0.5, 0.25]), ..case };
+    some(Case { activation: Activation::GeluTanh, ..biased }.check::<E4M3, E4M3, E5M2>()?)?;
+    let scaled = Case { result_scale: Some(0.5), activation: Activation::Relu, ..biased };
+    some(scaled.check::<E4M3, E4M3, E4M3>()?)?;
+    some(Case { m: 256, n: 512, batch: 2, ..scaled }.check::<E5M2, E4M3, E4M3>()?)?;
+    Ok(())
+}
+
 /// TMA loads the matrix that is added, if it is of C's type and aligned: the residual or else the old C, in
 /// padded rows and batches.
 #[test]
@@ -258,6 +272,9 @@ fn k_in_parts() -> Outcome {
             .check::<bf16, bf16, bf16>()?,
     )?;
     some(Case { k: 8192, scales: Some([0.5, 3.0]), ..case }.check::<E4M3, E4M3, bf16>()?)?;
+    // Of 8 bits, four at a time.
+    some(Case { k: 8192, n: 48, alpha: 0.25, ..case }.check::<E4M3, E4M3, E4M3>()?)?;
+    some(Case { k: 8192, n: 48, m: 40, c: Lie { gap: 16, ..DENSE }, ..case }.check::<E4M3, E4M3, E5M2>()?)?;
     // A part too few or too many would be lost in what 8-bit sums are allowed, but for integers.
     some(Case { family: Family::SmallIntegers, k: 8192, ..case }.check::<E4M3, E4M3, f32>()?)?;
     some(

@@ -153,7 +153,7 @@ impl<const COLUMN_GROUPS: usize, const ACROSS: u32, const SLICES: u32, const DEP
             // nothing: in its registers there is no room for them. k is below 2^31.
             let nothing = done >> 31;
             let (coord, corner) = (Self::coord(gemm, nothing), Self::corner(nothing));
-            Self::finish(product, coord, corner, &accumulators, stages);
+            Self::finish(product, coord, corner, &released(accumulators, nothing), stages);
         }
     }
 
@@ -217,7 +217,7 @@ impl<const COLUMN_GROUPS: usize, const ACROSS: u32, const SLICES: u32, const DEP
             pipeline.commit();
             if is_primed {
                 // SAFETY: the stage's copies have been waited for; it is written again after the next wait.
-                unsafe { Self::multiply_tile(&mut accumulators, stage, corner) };
+                unsafe { Self::multiply_tile(&mut accumulators, stage, corner, k - done) };
                 pipeline.release();
                 done += DEPTH;
             } else {
@@ -227,17 +227,22 @@ impl<const COLUMN_GROUPS: usize, const ACROSS: u32, const SLICES: u32, const DEP
         (accumulators, done)
     }
 
-    /// Adds the product of this warp's part of a stage's tiles.
+    /// Adds the product of this warp's part of a stage's tiles, of which so much of k is left.
     ///
     /// # Safety
     /// `stage` is the shared address of a stage that is written, and `corner` the thread's in the tile.
     #[inline(always)]
-    unsafe fn multiply_tile(accumulators: &mut Accumulators<COLUMN_GROUPS>, stage: u32, corner: Corner) {
+    unsafe fn multiply_tile(
+        accumulators: &mut Accumulators<COLUMN_GROUPS>,
+        stage: u32,
+        corner: Corner,
+        left: u32,
+    ) {
         let first = Self::slice() * (DEPTH / SLICES);
         let mut a = stage + (first * Self::A_PITCH + corner.row) * ELEMENT;
         let mut b = stage + Self::B_OFFSET + (first * Self::B_PITCH + corner.column) * ELEMENT;
         let mut step = 0;
-        while step < DEPTH / SLICES {
+        while step < DEPTH / SLICES && first + step < left {
             // SAFETY: STEPS columns from here are in the stage.
             let mut fragment = unsafe { Self::fragment(a, b, 0) };
             unroll!(STEP in 0..7, {
@@ -462,21 +467,42 @@ impl<const COLUMN_GROUPS: usize, const ACROSS: u32, const SLICES: u32, const DEP
     }
 }
 
+/// The same sums in registers of their own: stores want four neighbours in aligned ones, as loads of B do, so
+/// that every accumulator would be in the bank of its element of B. `nothing` is 0.
+#[inline(always)]
+fn released<const COLUMN_GROUPS: usize>(
+    accumulators: Accumulators<COLUMN_GROUPS>,
+    nothing: u32,
+) -> Accumulators<COLUMN_GROUPS> {
+    let mut sums = accumulators;
+    unroll!(ROW in 0..8, {
+        unroll!(COLUMN in 0..16, {
+            if COLUMN / 4 < COLUMN_GROUPS {
+                let sum = &mut sums[ROW / 4][ROW % 4][COLUMN / 4][COLUMN % 4];
+                *sum = f32::from_bits(sum.to_bits() ^ nothing);
+            }
+        });
+    });
+    sums
+}
+
 /// 16-byte units of a thread's part of C, at most.
 const MOST_UNITS: usize = 32;
 /// Units of a thread.
 type Units = [[f32; 4]; MOST_UNITS];
 
 impl<const COLUMN_GROUPS: usize> Fragment<COLUMN_GROUPS> {
-    /// Adds the outer product.
+    /// Adds the outer product, row by row, there and back: each multiply-add but the first reads its element of
+    /// A or of B again, which takes no port of a register bank.
     #[inline(always)]
     fn multiply(&self, accumulators: &mut Accumulators<COLUMN_GROUPS>) {
         unroll!(ROW in 0..8, {
             let a = self.a[ROW / 4][ROW % 4];
-            unroll!(COLUMN in 0..16, {
-                if COLUMN / 4 < COLUMN_GROUPS {
-                    let sum = &mut accumulators[ROW / 4][ROW % 4][COLUMN / 4][COLUMN % 4];
-                    *sum = fastmath::fma(a, self.b[COLUMN / 4][COLUMN % 4], *sum);
+            unroll!(INDEX in 0..16, {
+                if INDEX / 4 < COLUMN_GROUPS {
+                    let column = if ROW % 2 == 0 { INDEX } else { 4 * COLUMN_GROUPS - 1 - INDEX };
+                    let sum = &mut accumulators[ROW / 4][ROW % 4][column / 4][column % 4];
+                    *sum = fastmath::fma(a, self.b[column / 4][column % 4], *sum);
                 }
             });
         });

@@ -9,8 +9,9 @@
 //! | lines side by side | an element each, along the lines |
 //! | k side by side | an element each, which turns the tile: runs of 8 k of four lines |
 //!
-//! Lines behind the last one are copies of others: their sums are not stored. Behind the last k there are
-//! zeros.
+//! Lines behind the last one are zeros, or copies of others: their sums are not stored. (All copies of one
+//! line by all blocks made that line's part of the L2 cache the limit of products of few rows.) Behind the
+//! last k there are zeros.
 
 use crate::block::{ELEMENT, VECTOR};
 use core::marker::PhantomData;
@@ -65,7 +66,7 @@ pub(crate) struct Loader<T> {
     /// The first element of the next tile that this thread copies.
     source: *const f32,
     way: Way,
-    /// Of the lines that this thread copies an element of at a time, those in the matrix, at least 1.
+    /// Of the lines that this thread copies an element of at a time, those in the matrix.
     inside: u32,
     tile: PhantomData<T>,
 }
@@ -91,10 +92,10 @@ impl<T: Tile> Loader<T> {
         } else {
             (Way::Across, Self::place_across::<1>(thread))
         };
-        // Lines behind the last one become others of this thread's, or the block's first ones.
+        // Lines behind the last one become others of this thread's, or zeros where it has none.
         let left = count - first;
         let at_once = if way == Way::Along { Self::LINES_AT_ONCE } else { T::THREADS };
-        let inside = left.saturating_sub(at).div_ceil(at_once).max(1);
+        let inside = left.saturating_sub(at).div_ceil(at_once);
         let at = if at < left { at } else { 0 };
         let place = u64::from(first + at) * line + u64::from(k) * step;
         Self { lines, source: base.wrapping_add(place as usize), way, inside, tile: PhantomData }
@@ -124,6 +125,8 @@ impl<T: Tile> Loader<T> {
         // it would take registers for every copy.
         let nothing = left >> 31;
         let (thread, step) = (thread::thread_idx_x() + nothing, self.lines.step + u64::from(nothing));
+        // Without a line of the matrix nothing is read.
+        let left = if self.inside > 0 { left } else { 0 };
         // SAFETY: the caller's word.
         unsafe {
             match self.way {

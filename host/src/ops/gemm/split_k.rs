@@ -131,7 +131,7 @@ pub(super) fn launch(
     launch_parts(&parts, of_parts)?;
     let has_lines = length.is_multiple_of(kernel::WIDE as usize)
         && u64::from(problem.c.alignment) == ROW_ALIGNMENT
-        && problem.c.dtype.size() > 1;
+        && (problem.c.dtype.size() > 1 || !problem.epilogue.source);
     let is_wide = problem.epilogue.is_alpha_beta() && has_lines;
     let parts = SplitK { count, by_columns, is_wide };
     let gemm = strided_gemm(problem, &product);

@@ -3,16 +3,18 @@
 //! of its instructions; here they are few, and thirty-two elements of a thread at a time hide each other's.
 //!
 //! A jump picks the accumulators of a subtile. The rest is as for the plain product: `stmatrix`, and the copy
-//! engine stores.
+//! engine stores. Of 8-bit operands the result may have 8 bits too: a thread then writes its pairs to the
+//! subtile, two bytes each, which takes shared memory as long as `stmatrix` takes it for 16 bits.
 
 use cuda_std::tma::TensorMap;
+use cuda_std::{convert, vector};
 use primitives::unroll;
 
 use super::config::{Config, EpiloguePlan};
-use super::epilogue::{OutputFlag, Place, StoreEpilogue, in_result};
+use super::epilogue::{OutputFlag, OutputType, Place, StoreEpilogue, in_result};
 use super::fusion::{Fusion, Pairs};
 use super::operands::{AccumulatorTile, Element16, Operands};
-use super::subtile::{Lines, STEP_COLUMNS, Spot};
+use super::subtile::{Lines, STEP_COLUMNS, Slots, Spot};
 use super::tile_scheduler::TileCoord;
 
 /// Columns of a subtile, of two pairs of a thread in each step of eight.
@@ -27,10 +29,54 @@ macro_rules! each_wide_pair {
 pub(super) use each_wide_pair;
 
 impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, F> {
-    /// Does a whole tile go through the fusion in this file's way?
+    /// Does a whole tile go through the fusion in this file's way? One that counts elements gets those of the
+    /// result alone.
     #[inline(always)]
-    pub(super) fn is_by_column(&self) -> bool {
-        C::BY_COLUMN && F::BY_COLUMN && self.output.format().has(OutputFlag::ByColumn)
+    pub(super) fn is_by_column(&self, tile: TileCoord) -> bool {
+        let format = self.output.format();
+        let is_possible = C::BY_COLUMN && F::BY_COLUMN && (Self::NARROW || format.element().bytes() > 1);
+        let is_for_all = !Self::NARROW || !self.fusion.counts() || self.is_inside(tile);
+        is_possible && format.has(OutputFlag::ByColumn) && is_for_all
+    }
+
+    const NARROW: bool = C::NARROW && F::NARROW;
+
+    /// Has the result all elements of the tile?
+    #[inline(always)]
+    fn is_inside(&self, tile: TileCoord) -> bool {
+        let [rows, columns] = self.sides(tile);
+        tile.row + C::CONSUMER_ROWS <= rows && tile.column + C::STORED_N <= columns
+    }
+
+    /// Does the result have 8 bits, and the kernel this file's way for it?
+    #[inline(always)]
+    fn is_narrow(&self) -> bool {
+        Self::NARROW && self.output.format().element().bytes() == 1
+    }
+
+    /// Is it the product itself in 8 bits, by the copy engine?
+    #[inline(always)]
+    pub(super) fn is_plain_narrow(&self) -> bool {
+        let format = self.output.format();
+        self.is_narrow() && format.has(OutputFlag::ByColumn) && format.has(OutputFlag::Identity)
+    }
+
+    /// Stores the product itself in 8 bits. All of it is unrolled.
+    ///
+    /// # Safety
+    /// As for [`Self::store_by_column`].
+    #[inline(always)]
+    pub(super) unsafe fn store_plain_narrow(&self, sums: &C::Stored, tile: TileCoord) {
+        let place = self.place();
+        let spot = Spot::new::<C>(place.thread);
+        unroll!(GROUP in 0..2, { if GROUP < C::Stored::GROUPS {
+            unroll!(SUBTILE in 0..4, { if (SUBTILE as u32) < Self::SUBTILES {
+                let index = GROUP as u32 * Self::SUBTILES + SUBTILE as u32;
+                let at = in_result::<C>(tile, GROUP as u32, SUBTILE as u32 * WIDE_COLUMNS);
+                // SAFETY: the caller's contract.
+                unsafe { self.store_narrow(place, spot, (index, at), &subtile_of::<C>(sums, index)) }
+            } });
+        } });
     }
 
     /// Stores what the fusion makes of the product, subtile by subtile.
@@ -52,10 +98,19 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
             unsafe {
                 fusion.apply_by_column(vector, &mut x);
                 let at = in_result::<C>(tile, group, column);
-                let store = Self::store_wide::<<C::Operands as Operands>::Element16>;
-                store(self, self.maps.c, place, lines, (index, at), &x);
+                if self.is_narrow() {
+                    fusion.narrow(&mut x);
+                    self.store_narrow(place, spot, (index, at), &x);
+                } else {
+                    let store = Self::store_wide::<<C::Operands as Operands>::Element16>;
+                    store(self, self.maps.c, place, lines, (index, at), &x);
+                }
             }
             index += 1;
+        }
+        if self.is_narrow() {
+            // SAFETY: the whole warpgroup is here.
+            unsafe { fusion.finish() }
         }
     }
 }
@@ -83,6 +138,46 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
             self.copy_subtile(map, place, to, at);
         }
     }
+}
+
+impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, F> {
+    /// Stores a subtile of a result of 8 bits, of this number among the tile's, from element `at` on.
+    ///
+    /// # Safety
+    /// As for [`Self::store_wide`], with the map of C and the thread's `spot`.
+    #[inline(always)]
+    unsafe fn store_narrow(
+        &self,
+        place: Place<C>,
+        spot: Spot,
+        (number, at): (u32, TileCoord),
+        x: &Pairs<WIDE_PAIRS>,
+    ) {
+        let to = Self::subtile(place, number);
+        let slots = Slots::new::<C>(to, spot, 1);
+        // SAFETY: the caller's contract; what was in the subtile's place has left; the pairs' places in it.
+        unsafe {
+            self.begin_subtile(place, number);
+            if self.output.format().element() == OutputType::E5m2 {
+                write_narrow(slots, x, |[low, high]| convert::e5m2x2_from_f32(low, high));
+            } else {
+                write_narrow(slots, x, |[low, high]| convert::e4m3x2_from_f32(low, high));
+            }
+            self.copy_subtile(self.maps.c, place, to, at);
+        }
+    }
+}
+
+/// Writes a thread's pairs to a subtile, two bytes each.
+///
+/// # Safety
+/// The pairs' places are in the subtile, and this thread's alone.
+#[inline(always)]
+unsafe fn write_narrow(slots: Slots, x: &Pairs<WIDE_PAIRS>, round: impl Fn([f32; 2]) -> u16) {
+    each_wide_pair!(PAIR {
+        // SAFETY: the caller's contract.
+        unsafe { vector::store_shared_b16(slots.address(PAIR), round(x[PAIR])) }
+    });
 }
 
 /// The accumulators of the tile's subtile of this number.

@@ -88,6 +88,8 @@ pub trait Config: Copy + 'static {
     const BY_ROWS: bool = !Self::TRANSPOSED && Self::ACCUMULATORS <= MOST_BESIDE_WIDE_CHUNKS;
     /// Whether whole tiles go through a fusion by columns alone in subtiles, if registers suffice.
     const BY_COLUMN: bool = Self::BY_ROWS && Self::STORE_COLUMNS == WIDE_COLUMNS;
+    /// Whether they do where the result has 8 bits: as operands have, of products that such results come of.
+    const NARROW: bool = Self::BY_COLUMN && Self::Operands::BLOCK_K == primitives::tma::LINE_BYTES;
     /// Columns of the result that a consumer's tile has; the epilogue has a number for each.
     const RESULT_COLUMNS: u32 = if Self::TRANSPOSED { Self::CONSUMER_ROWS } else { Self::STORED_N };
 

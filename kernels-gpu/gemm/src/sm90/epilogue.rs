@@ -130,10 +130,12 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> Epilogue<C> for Store
         unsafe {
             if self.output.format().has(OutputFlag::Plain) && is_whole {
                 self.store_plain(sums, tile);
+            } else if self.is_plain_narrow() && is_whole {
+                self.store_plain_narrow(sums, tile);
             } else {
                 let mut fusion = self.fusion;
                 fusion.enter(tile.group);
-                if self.is_by_column() && is_whole {
+                if is_whole && self.is_by_column(tile) {
                     return self.store_by_column(sums, fusion, tile);
                 }
                 let by_tma = self.output.format().has(OutputFlag::ByTma) && is_whole;

@@ -141,6 +141,23 @@ pub trait Fusion: Copy {
     #[inline(always)]
     unsafe fn apply_by_column(&mut self, _vector: u32, _x: &mut Pairs<WIDE_PAIRS>) {}
 
+    /// Whether [`narrow`](Fusion::narrow) is there.
+    const NARROW: bool = false;
+
+    /// What a result of 8 bits takes behind [`apply_by_column`](Fusion::apply_by_column): its factor. Of tiles
+    /// that are not all the result's, only if the fusion does not [count](Fusion::counts).
+    ///
+    /// # Safety
+    /// As for [`apply`](Fusion::apply).
+    #[inline(always)]
+    unsafe fn narrow(&mut self, _x: &mut Pairs<WIDE_PAIRS>) {}
+
+    /// Does an element outside of the result matter, since the fusion makes a number of all of them?
+    #[inline(always)]
+    fn counts(&self) -> bool {
+        false
+    }
+
     /// Called after the last elements of a consumer's part of a tile.
     ///
     /// # Safety
@@ -505,6 +522,29 @@ impl<H: Element16> Fusion for StandardFusion<'_, H> {
             Activation::Silu => map_wide(x, Fast::silu),
             _ => {}
         }
+    }
+
+    const NARROW: bool = true;
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    unsafe fn narrow(&mut self, x: &mut Pairs<WIDE_PAIRS>) {
+        let scale_c = self.params.scale_c;
+        if self.counts() {
+            each_wide_pair!(PAIR {
+                self.raise(x[PAIR][0]);
+                self.raise(x[PAIR][1]);
+            });
+        }
+        if !scale_c.is_null() {
+            // SAFETY: not null, so one number, by the launch's word.
+            let scale = unsafe { vector::load(scale_c) };
+            map_wide(x, |x| x * scale);
+        }
+    }
+
+    #[inline(always)]
+    fn counts(&self) -> bool {
+        !self.params.amax.is_null()
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]

@@ -104,6 +104,8 @@ pub struct Entry {
     pub chunk_columns: u32,
     /// Whether rows of the result that begin anywhere leave over shared memory.
     pub by_rows: bool,
+    /// Whether results of 8 bits go through a fusion by columns in subtiles.
+    pub narrow: bool,
     /// Whether boxes of operands can be left out ([`GemmShape::box_m`]).
     pub skips: bool,
     /// Blocks of a cluster below each other, beside each other, and with shares of k.
@@ -136,6 +138,7 @@ impl Entry {
             store_columns: C::STORE_COLUMNS,
             chunk_columns: C::CHUNK_COLUMNS,
             by_rows: C::BY_ROWS,
+            narrow: C::NARROW,
             skips: C::SKIPS,
             cluster: [C::CLUSTER_M, C::CLUSTER_N, C::CLUSTER_K],
             stages: C::STAGES,
@@ -280,10 +283,12 @@ kernels! { $
     #[kernel] fn gemm_tf32_tt_64x128 as Tf32Tt64x128: TF32 x TF32 -> BF16, trans 1 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_tf32_tt_128x256_2x1_t as Tf32Tt128x256By2T: TF32 x TF32 -> BF16, trans 1 0, 1 x 256, 2 together, cluster 2 x 1, transposed, Dense;
     #[kernel] fn gemm_tf32_tt_64x128_t as Tf32Tt64x128T: TF32 x TF32 -> BF16, trans 1 0, 1 x 128, 1 together, cluster 1 x 1, transposed, Dense;
+    #[kernel] fn gemm_tf32_tt_128x64_t as Tf32Tt128x64T: TF32 x TF32 -> BF16, trans 1 0, 1 x 64, 2 together, cluster 1 x 1, transposed, Dense;
+    #[kernel] fn gemm_tf32_tt_128x16_t as Tf32Tt128x16T: TF32 x TF32 -> BF16, trans 1 0, 1 x 16, 2 together, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_tf32_tt_64x16_t as Tf32Tt64x16T: TF32 x TF32 -> BF16, trans 1 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_e4m3_nt_128x256_2x1 as E4m3Nt128x256By2: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
-    #[kernel] fn gemm_e4m3_nt_128x256 as E4m3Nt128x256: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_e4m3_nt_128x128_pp as E4m3Nt128x128Pp: E4M3 x E4M3 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_e4m3_nt_128x128_pp_2x1 as E4m3Nt128x128PpBy2: E4M3 x E4M3 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_e4m3_nt_64x128 as E4m3Nt64x128: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_e4m3_nt_64x16_t as E4m3Nt64x16T: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_e4m3_e5m2_nt_128x128_pp as E4m3E5m2Nt128x128Pp: E4M3 x E5M2 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;

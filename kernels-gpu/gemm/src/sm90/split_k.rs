@@ -15,7 +15,7 @@ use cuda_std::wgmma::{BF16, F16};
 use cuda_std::{KernelArgs, convert, fastmath, grid, kernel, thread, vector};
 
 use crate::any::{Epilogue, Place, StridedGemm};
-use crate::element::{Layout, Type};
+use crate::element::{Layout, Type, bytes};
 use crate::epilogue::{Activation, EpilogueParams, GroupInputs};
 use primitives::unroll;
 use primitives::wgmma::Element16;
@@ -37,9 +37,9 @@ pub struct SplitK {
     pub count: u32,
     /// By columns, else by rows.
     pub by_columns: bool,
-    /// Each thread takes [`WIDE`] neighbours: there is nothing but the sums, alpha and beta, in f32 or 16
-    /// bits. Lines of C are as many elements, a multiple of [`WIDE`], side by side, and begin at multiples of
-    /// 16 bytes.
+    /// Each thread takes [`WIDE`] neighbours: there is nothing but the sums, alpha and beta (which is 0 where C
+    /// has 8 bits). Lines of C are as many elements, a multiple of [`WIDE`], side by side, and begin at
+    /// multiples of 16 bytes.
     pub is_wide: bool,
 }
 
@@ -192,6 +192,13 @@ unsafe fn wide(
         }
         if ty == Type::F32 as u32 {
             vector::store_v4(c.cast::<f32>().add(place), sum);
+        } else if bytes(ty) == 1 {
+            let [low, high] = if ty == Type::E4m3 as u32 {
+                [convert::e4m3x2_from_f32(sum[0], sum[1]), convert::e4m3x2_from_f32(sum[2], sum[3])]
+            } else {
+                [convert::e5m2x2_from_f32(sum[0], sum[1]), convert::e5m2x2_from_f32(sum[2], sum[3])]
+            };
+            vector::store(c.add(place).cast::<u32>(), u32::from(low) | u32::from(high) << u16::BITS);
         } else {
             let [low, high] = if ty == Type::F16 as u32 {
                 [convert::f16x2_from_f32(sum[0], sum[1]), convert::f16x2_from_f32(sum[2], sum[3])]

@@ -310,12 +310,14 @@ pub(super) fn is_plain(problem: &Problem) -> bool {
     problem.epilogue.is_plain() && by_tma(problem) && problem.c.dtype.size() == 2
 }
 
-/// Is C copied, in 16 bits, and what the epilogue makes of an element depends on its column alone?
+/// Is C copied, and what the epilogue makes of an element depends on its column alone?
 pub(super) fn is_by_column(problem: &Problem) -> bool {
     let Problem { c, epilogue, .. } = problem;
     let EpilogueDesc { activation, source, residual, scaled_result, amax, .. } = epilogue;
-    let asks_for_more = *source || residual.is_some() || *scaled_result || *amax;
-    by_tma(problem) && c.dtype.size() == 2 && is_short(*activation) && !asks_for_more
+    // Factors of results, and their largest magnitude, are those of 8 bits.
+    let is_as_narrow = (*scaled_result || *amax) && c.dtype.size() > 1;
+    let asks_for_more = *source || residual.is_some() || is_as_narrow;
+    by_tma(problem) && is_short(*activation) && !asks_for_more
 }
 
 /// Those of few instructions: kernels have them for many elements at a time.

@@ -48,6 +48,8 @@ const STEP_BY_REGISTERS_US: f64 = 0.27;
 /// Elements of C that a multiprocessor stores in a microsecond, by the copy engine and in f32.
 const STORED_PER_US: f64 = 22e3;
 const STORED_F32_PER_US: f64 = 5.4e3;
+/// Those of 8 bits, by kernels whose threads write them to subtiles.
+const STORED_NARROW_PER_US: f64 = 18e3;
 /// An epilogue's first loads, a chunk of columns of 64 rows of a consumer, and 64 columns where the epilogue
 /// asks for the column alone.
 const EPILOGUE_US: f64 = 0.39;
@@ -278,6 +280,8 @@ impl Work<'_> {
             elements / STORED_F32_PER_US
         } else if problem.epilogue.is_plain() && problem.c.dtype.size() == 2 {
             elements / STORED_PER_US
+        } else if problem.epilogue.is_plain() && self.is_by_column() {
+            elements / STORED_NARROW_PER_US
         } else if self.is_by_column() {
             EPILOGUE_US + groups * columns / 64.0 * BY_COLUMN_US
         } else {
@@ -288,7 +292,8 @@ impl Work<'_> {
 
     /// Does the epilogue take subtiles?
     fn is_by_column(&self) -> bool {
-        self.entry.by_rows && self.entry.store_columns == 64 && is_by_column(self.problem)
+        let is_possible = self.problem.c.dtype.size() > 1 || self.entry.narrow;
+        self.entry.by_rows && self.entry.store_columns == 64 && is_possible && is_by_column(self.problem)
     }
 
     /// A tile's store of one element at a time, where C has no pairs of elements that can be stored at once.
@@ -516,13 +521,13 @@ mod tests {
             ((256, 256, 32_768), DType::BF16, 15.1, &["_64x64", "_64x128"]),
             ((512, 512, 16_384), DType::BF16, 18.9, &["_64x128"]),
             ((1024, 1024, 1024), DType::F8E4M3, 4.2, &["_64x128"]),
-            ((2048, 2048, 2048), DType::F8E4M3, 13.8, &["_128x128_pp"]),
-            ((4096, 4096, 4096), DType::F8E4M3, 103.5, &["_128x128_pp", "_128x256", "_128x256_2x1"]),
-            ((8192, 8192, 8192), DType::F8E4M3, 708.7, &["_128x256", "_128x256_2x1", "_128x128_pp"]),
+            ((2048, 2048, 2048), DType::F8E4M3, 13.8, &["_128x128_pp", "_128x128_pp_2x1"]),
+            ((4096, 4096, 4096), DType::F8E4M3, 103.5, &["_128x128_pp", "_128x128_pp_2x1", "_128x256", "_128x256_2x1"]),
+            ((8192, 8192, 8192), DType::F8E4M3, 708.7, &["_128x256", "_128x256_2x1", "_128x128_pp", "_128x128_pp_2x1"]),
             ((16, 8192, 8192), DType::F8E4M3, 18.4, &["_64x16_t"]),
-            ((128, 28_672, 8192), DType::F8E4M3, 68.3, &["_128x128_pp", "_128x256"]),
-            ((1024, 6144, 4096), DType::F8E4M3, 36.8, &["_128x128_pp"]),
-            ((4096, 14_336, 4096), DType::F8E4M3, 371.9, &["_128x256", "_128x256_2x1", "_128x128_pp"]),
+            ((128, 28_672, 8192), DType::F8E4M3, 68.3, &["_128x128_pp", "_128x128_pp_2x1", "_128x256"]),
+            ((1024, 6144, 4096), DType::F8E4M3, 36.8, &["_128x128_pp", "_128x128_pp_2x1"]),
+            ((4096, 14_336, 4096), DType::F8E4M3, 371.9, &["_128x256", "_128x256_2x1", "_128x128_pp", "_128x128_pp_2x1"]),
             ((4096, 4096, 14_336), DType::F8E4M3, 358.1, &["_128x256", "_128x256_2x1"]),
             ((1024, 1024, 1024), DType::F32, 12.5, &["_64x128"]),
             ((2048, 2048, 2048), DType::F32, 48.1, &["_128x256_2x1"]),
