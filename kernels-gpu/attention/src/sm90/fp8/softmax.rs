@@ -11,8 +11,8 @@ const WEIGHT_EXPONENT: f32 = 8.0;
 pub(super) const WEIGHT_UNIT: f32 = 1.0 / 256.0;
 
 /// The f32 above the product of a score and its factor, which was rounded: exponents, whose products are
-/// exact, stay below it. Rounded to e4m3, weights above 1 would not be what they are in sums, since 448 is the
-/// largest of 2^8 times a weight. (Minus infinity becomes no number, which gives way.)
+/// exact, stay below it. Weights above 1 would be less in e4m3, whose largest number is 448, than in sums.
+/// (Minus infinity becomes no number, which gives way.)
 #[inline(always)]
 fn above(product: f32) -> f32 {
     fma(product.abs(), 0.75 * f32::EPSILON, product)
