@@ -205,6 +205,28 @@ impl Setup {
         attended.with_sinks(sides, &sinks)
     }
 
+    /// Every kernel that can do it gives the oracle's results.
+    fn check(&self, stream: &Stream) -> Outcome {
+        let (mut out, mut logarithms) = self.fresh(stream)?;
+        let problem = self.attention(&mut out, &mut logarithms).problem()?;
+        // Blocks of keys have one scale.
+        let is_fit = |keys: usize| keys == SCALE_BLOCK || self.case.per[1..] == [Per::Head; 2];
+        let configs: Vec<_> = candidates(&problem, stream.device())
+            .into_iter()
+            .map(|one| one.config)
+            .filter(|config| is_fit(config.block()[1] as usize))
+            .collect();
+        assert!(!configs.is_empty(), "no kernel for {problem}");
+        for config in configs {
+            let what = format!("{problem} by {config}: {:?}", self.case);
+            let (mut out, mut logarithms) = self.fresh(stream)?;
+            self.attention(&mut out, &mut logarithms).run_with(stream, &config)?;
+            let (got, logs) = (out.to_vec(stream)?, logarithms.to_vec(stream)?);
+            self.compare(&got, &logs, &what)?;
+        }
+        Ok(())
+    }
+
     /// The results of each sequence are the oracle's.
     fn compare(&self, got: &[bf16], logarithms: &[f32], what: &str) -> Outcome {
         let Case { batch, queries, keys, heads, size, packed, .. } = self.case;
@@ -248,27 +270,8 @@ impl Case {
         if !is_hopper()? {
             return Ok(());
         }
-        let device = device()?;
-        let stream = device.stream()?;
-        let setup = Setup::new(&stream, self)?;
-        let (mut out, mut logarithms) = setup.fresh(&stream)?;
-        let problem = setup.attention(&mut out, &mut logarithms).problem()?;
-        // Blocks of keys have one scale.
-        let is_fit = |keys: usize| keys == SCALE_BLOCK || self.per[1..] == [Per::Head; 2];
-        let configs: Vec<_> = candidates(&problem, &device)
-            .into_iter()
-            .map(|one| one.config)
-            .filter(|config| is_fit(config.block()[1] as usize))
-            .collect();
-        assert!(!configs.is_empty(), "no kernel for {problem}");
-        for config in configs {
-            let what = format!("{problem} by {config}: {self:?}");
-            let (mut out, mut logarithms) = setup.fresh(&stream)?;
-            setup.attention(&mut out, &mut logarithms).run_with(&stream, &config)?;
-            let (got, logs) = (out.to_vec(&stream)?, logarithms.to_vec(&stream)?);
-            setup.compare(&got, &logs, &what)?;
-        }
-        Ok(())
+        let stream = device()?.stream()?;
+        Setup::new(&stream, self)?.check(&stream)
     }
 }
 
@@ -377,6 +380,28 @@ fn zeros_have_any_scale() -> Outcome {
         let (mut out, mut logarithms) = setup.fresh(&stream)?;
         setup.attention(&mut out, &mut logarithms).run(&stream)?;
         setup.compare(&out.to_vec(&stream)?, &logarithms.to_vec(&stream)?, &format!("block {block}"))?;
+    }
+    Ok(())
+}
+
+/// Scores of tens of millions: between neighbouring f32 lie several powers of two, and one key has all the
+/// weight.
+#[test]
+fn huge_scores() -> Outcome {
+    if !is_hopper()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    for case in
+        [Case { queries: 70, keys: 300, ..CAUSAL }, Case { queries: 20, keys: 150, size: 256, ..PLAIN }]
+    {
+        let mut setup = Setup::new(&stream, case)?;
+        for at in 0..2 {
+            let operand = &mut setup.operands[at];
+            operand.scales.iter_mut().for_each(|scale| *scale *= 6000.0);
+            setup.scales[at] = DeviceBuffer::from_slice(&stream, &operand.scales)?;
+        }
+        setup.check(&stream)?;
     }
     Ok(())
 }

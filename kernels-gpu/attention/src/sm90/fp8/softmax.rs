@@ -10,10 +10,18 @@ const WEIGHT_EXPONENT: f32 = 8.0;
 /// One over that factor.
 pub(super) const WEIGHT_UNIT: f32 = 1.0 / 256.0;
 
+/// The f32 above the product of a score and its factor, which was rounded: exponents, whose products are
+/// exact, stay below it. Weights above 1 would be less in e4m3, whose largest number is 448, than in sums.
+/// (Minus infinity becomes no number, which gives way.)
+#[inline(always)]
+fn above(product: f32) -> f32 {
+    fma(product.abs(), 0.75 * f32::EPSILON, product)
+}
+
 /// The running maximum of both rows, and this thread's part of their sums.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
-    /// Largest scores so far, in base 2.
+    /// Largest scores so far, in base 2, or the number above.
     max: [f32; 2],
     /// Sums of this thread's weights.
     sum: [f32; 2],
@@ -24,7 +32,7 @@ impl Rows {
     pub const NONE: Self = Self { max: [f32::NEG_INFINITY; 2], sum: [0.0; 2] };
 
     /// Makes weights, times 2^8, of a block's scores, which are in base 2 with `factor`, and adds them to the
-    /// sums. Returns the factors that results so far are to be multiplied by.
+    /// sums: at most 2^8. Returns the factors that results so far are to be multiplied by.
     ///
     /// # Safety
     /// The whole warp calls it.
@@ -47,7 +55,7 @@ impl Rows {
             let most = unsafe {
                 row_max(max(max(most[2 * ROW], most[2 * ROW + 1]), max(most[2 * ROW + 4], most[2 * ROW + 5])))
             };
-            let most = max(self.max[ROW], most * factor);
+            let most = max(self.max[ROW], above(most * factor));
             factors[ROW] = ex2_approx(self.max[ROW] - base(most));
             offsets[ROW] = WEIGHT_EXPONENT - base(most);
             self.max[ROW] = most;
