@@ -6,7 +6,7 @@ use collective::low_latency::MAX_BYTES;
 use half::{bf16, f16};
 use ironwarp::parallel::{Algorithm, Communicator, Group, Plan, Reduction};
 use ironwarp::tensor::Element;
-use ironwarp::{Device, DeviceBuffer, E4M3, E5M2, Error, Stream, Tensor};
+use ironwarp::{DType, Device, DeviceBuffer, E4M3, E5M2, Error, Stream, Tensor};
 use reference::{collective as oracle, reduction};
 use testkit::tolerance::{COLLECTIVE, COLLECTIVE_F64, Row};
 use testkit::{Family, compare, input};
@@ -65,6 +65,14 @@ fn cases(ranks: u32) -> Vec<(usize, Start)> {
     aligned.chain(odd).filter(|&(count, _)| count <= largest).collect()
 }
 
+/// All plans, and those by owners with one block too, whose threads have several turns then.
+fn plans(rank: &Communicator, count: usize, dtype: DType) -> Vec<Plan> {
+    let all = rank.candidates(count, dtype);
+    let by_owners = all.iter().filter(|plan| plan.algorithm == Algorithm::Owners && plan.blocks > 1);
+    let fewer: Vec<Plan> = by_owners.map(|plan| Plan { blocks: 1, ..*plan }).collect();
+    [all, fewer].concat()
+}
+
 fn sums_of<T>(families: &[Family], row: &Row) -> Outcome
 where
     T: Element + bytemuck::Pod + testkit::Element + Into<f64>,
@@ -76,7 +84,7 @@ where
             for &family in families {
                 let x = given::<T>(family, ranks, COUNTS[COUNTS.len() - 1]);
                 for (count, start) in cases(ranks) {
-                    for plan in rank.candidates(count, T::DTYPE) {
+                    for plan in plans(&rank, count, T::DTYPE) {
                         for reduction in [Reduction::Sum, Reduction::Mean, Reduction::Max, Reduction::Min] {
                             // The operator is a switch in the same loop: the large counts need one.
                             if count > 63 && reduction != Reduction::Sum {
@@ -276,6 +284,26 @@ fn collectives_that_move() -> Outcome {
             }
         }
     }
+    Ok(())
+}
+
+/// As many bytes as threads need for turns of several units, and then some units more.
+#[test]
+fn long_all_gathers() -> Outcome {
+    testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
+    const COUNT: usize = 600_016;
+    let Some(devices) = devices(2)? else { return Ok(()) };
+    let part = |rank: u32| (0..COUNT).map(|at| (at * 7 + at / 253 + rank as usize * 31) as u8).collect();
+    let parts: Vec<Vec<u8>> = vec![part(0), part(1)];
+    let results = Group::open(&devices)?.run(|mut rank| {
+        let stream = rank.device().stream()?;
+        let own = DeviceBuffer::from_slice(&stream, &parts[rank.rank() as usize])?;
+        let mut all = DeviceBuffer::<u8>::zeroed(&stream, 2 * COUNT)?;
+        rank.all_gather(&stream, &own, &mut all)?;
+        rank.synchronize(&stream)?;
+        all.to_vec(&stream)
+    })?;
+    assert!(results.iter().all(|got| *got == parts.concat()));
     Ok(())
 }
 
