@@ -92,6 +92,11 @@ fn problem(name: &str, shape: &str) -> Problem {
     }
 }
 
+/// The kernel of a line.
+fn kernel_of(line: &Line) -> &str {
+    line.config.split(' ').next().unwrap_or_default()
+}
+
 /// The kind of kernel and the way of a configuration.
 fn kind(config: &str) -> String {
     let kernel = config.split(' ').next().unwrap_or_default();
@@ -125,7 +130,9 @@ fn the_choice_is_nearly_the_fastest() {
             errors.entry(kind(&line.config)).or_default().push((estimate / line.us).ln());
         }
         let (_, chosen) = known.iter().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap();
-        let fastest = lines.iter().min_by(|a, b| a.us.total_cmp(&b.us)).unwrap();
+        // Nor are kernels that are gone.
+        let is_gone = |line: &&Line| !offers.candidates.iter().any(|offer| kernel_of(line) == offer.config.kernel.name());
+        let fastest = lines.iter().filter(|line| !is_gone(line)).min_by(|a, b| a.us.total_cmp(&b.us)).unwrap();
         let times = chosen.us / fastest.us;
         all.push((
             times,

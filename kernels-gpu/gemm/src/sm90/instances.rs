@@ -284,8 +284,6 @@ kernels! { $
     #[kernel] fn gemm_tf32_tt_128x256_2x1_t as Tf32Tt128x256By2T: TF32 x TF32 -> BF16, trans 1 0, 1 x 256, 2 together, cluster 2 x 1, transposed, Dense;
     #[kernel] fn gemm_tf32_tt_64x128_t as Tf32Tt64x128T: TF32 x TF32 -> BF16, trans 1 0, 1 x 128, 1 together, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_tf32_tt_128x64_t as Tf32Tt128x64T: TF32 x TF32 -> BF16, trans 1 0, 1 x 64, 2 together, cluster 1 x 1, transposed, Dense;
-    #[kernel] fn gemm_tf32_tt_128x16_t as Tf32Tt128x16T: TF32 x TF32 -> BF16, trans 1 0, 1 x 16, 2 together, cluster 1 x 1, transposed, Dense;
-    #[kernel] fn gemm_tf32_tt_64x16_t as Tf32Tt64x16T: TF32 x TF32 -> BF16, trans 1 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_e4m3_nt_128x256_2x1 as E4m3Nt128x256By2: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_e4m3_nt_128x128_pp as E4m3Nt128x128Pp: E4M3 x E4M3 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_e4m3_nt_128x128_pp_2x1 as E4m3Nt128x128PpBy2: E4M3 x E4M3 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 2 x 1, rows, Dense;

@@ -16,7 +16,7 @@
 use cuda_std::wgmma::ElementType;
 use gemm::sm90::instances::Entry;
 
-use super::candidates::{View, blocks, box_rows, clusters, is_by_column, resident};
+use super::candidates::{View, blocks, box_rows, by_tma, clusters, is_by_column, resident};
 use super::maps::{K_BYTES, paired};
 use crate::ops::gemm::config::{Repack, Terms};
 use crate::ops::gemm::problem::{Operand, Order, Problem};
@@ -48,13 +48,14 @@ const STEP_BY_REGISTERS_US: f64 = 0.27;
 /// Elements of C that a multiprocessor stores in a microsecond, by the copy engine and in f32.
 const STORED_PER_US: f64 = 22e3;
 const STORED_F32_PER_US: f64 = 5.4e3;
-/// Those of 8 bits, by kernels whose threads write them to subtiles.
-const STORED_NARROW_PER_US: f64 = 18e3;
 /// An epilogue's first loads, a chunk of columns of 64 rows of a consumer, and 64 columns where the epilogue
 /// asks for the column alone.
 const EPILOGUE_US: f64 = 0.39;
 const CHUNK_US: f64 = 0.55;
 const BY_COLUMN_US: f64 = 1.7;
+/// The same of the product itself in 8 bits, and a chunk of that.
+const NARROW_US: f64 = 0.37;
+const NARROW_CHUNK_US: f64 = 0.25;
 /// Elements of C in at most 16 bits that are stored one at a time, and where all but the ends of rows leave
 /// 16 bytes at once. How much of that is left beside an epilogue.
 const STORED_ALONE_PER_US: f64 = 1.93e3;
@@ -281,7 +282,9 @@ impl Work<'_> {
         } else if problem.epilogue.is_plain() && problem.c.dtype.size() == 2 {
             elements / STORED_PER_US
         } else if problem.epilogue.is_plain() && self.is_by_column() {
-            elements / STORED_NARROW_PER_US
+            groups * columns / 64.0 * NARROW_US
+        } else if problem.epilogue.is_plain() && by_tma(problem) && problem.c.dtype.size() == 1 {
+            groups * columns / f64::from(entry.chunk_columns) * NARROW_CHUNK_US
         } else if self.is_by_column() {
             EPILOGUE_US + groups * columns / 64.0 * BY_COLUMN_US
         } else {
