@@ -492,8 +492,8 @@ const MOST_UNITS: usize = 32;
 type Units = [[f32; 4]; MOST_UNITS];
 
 impl<const COLUMN_GROUPS: usize> Fragment<COLUMN_GROUPS> {
-    /// Adds the outer product, row by row, there and back: each multiply-add but the first reads its element of
-    /// A or of B again, which takes no port of a register bank.
+    /// Adds the outer product, row by row, there and back: each multiply-add but the first reads its element
+    /// of A or of B again, which takes no port of a register bank.
     #[inline(always)]
     fn multiply(&self, accumulators: &mut Accumulators<COLUMN_GROUPS>) {
         unroll!(ROW in 0..8, {
@@ -595,26 +595,4 @@ impl Plain {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{ColumnsOf, LANES, RowsOf, Tile, VECTOR, interleaved_lane};
-    use crate::gemm_f32::{Large, Small};
-    use layout::banks::{wavefronts_4, wavefronts_16};
-
-    #[test]
-    fn fragments_and_copies_are_free_of_conflicts() {
-        for quarter in 0..4 {
-            let lane = |index: usize| interleaved_lane(quarter * 8 + index as u32);
-            let a: [u32; 8] = std::array::from_fn(|index| lane(index).0 * VECTOR * 4);
-            let b: [u32; 8] = std::array::from_fn(|index| lane(index).1 * VECTOR * 4);
-            assert_eq!((wavefronts_16(&a), wavefronts_16(&b)), (1, 1));
-        }
-        let of_small = [<RowsOf<Small> as Tile>::PITCH, <ColumnsOf<Small> as Tile>::PITCH];
-        for pitch in
-            of_small.into_iter().chain([<RowsOf<Large> as Tile>::PITCH, <ColumnsOf<Large> as Tile>::PITCH])
-        {
-            let copies: [u32; LANES as usize] =
-                std::array::from_fn(|lane| (lane as u32 % 8 * pitch + lane as u32 / 8) * 4);
-            assert_eq!(wavefronts_4(&copies), 1);
-        }
-    }
-}
+mod tests;

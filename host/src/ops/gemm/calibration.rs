@@ -131,8 +131,11 @@ fn the_choice_is_nearly_the_fastest() {
         }
         let (_, chosen) = known.iter().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap();
         // Nor are kernels that are gone.
-        let is_gone = |line: &&Line| !offers.candidates.iter().any(|offer| kernel_of(line) == offer.config.kernel.name());
-        let fastest = lines.iter().filter(|line| !is_gone(line)).min_by(|a, b| a.us.total_cmp(&b.us)).unwrap();
+        let is_gone = |line: &&Line| {
+            !offers.candidates.iter().any(|offer| kernel_of(line) == offer.config.kernel.name())
+        };
+        let fastest =
+            lines.iter().filter(|line| !is_gone(line)).min_by(|a, b| a.us.total_cmp(&b.us)).unwrap();
         let times = chosen.us / fastest.us;
         all.push((
             times,

@@ -144,8 +144,8 @@ pub trait Fusion: Copy {
     /// Whether [`narrow`](Fusion::narrow) is there.
     const NARROW: bool = false;
 
-    /// What a result of 8 bits takes behind [`apply_by_column`](Fusion::apply_by_column): its factor. Of tiles
-    /// that are not all the result's, only if the fusion does not [count](Fusion::counts).
+    /// Called behind [`apply_by_column`](Fusion::apply_by_column) for a result of 8 bits: takes its factor.
+    /// Of tiles that are not all the result's, only if the fusion does not [count](Fusion::counts).
     ///
     /// # Safety
     /// As for [`apply`](Fusion::apply).

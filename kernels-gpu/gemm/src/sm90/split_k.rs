@@ -37,8 +37,8 @@ pub struct SplitK {
     pub count: u32,
     /// By columns, else by rows.
     pub by_columns: bool,
-    /// Each thread takes [`WIDE`] neighbours: there is nothing but the sums, alpha and beta (which is 0 where C
-    /// has 8 bits). Lines of C are as many elements, a multiple of [`WIDE`], side by side, and begin at
+    /// Each thread takes [`WIDE`] neighbours: there is nothing but the sums, alpha and beta (which is 0 where
+    /// C has 8 bits). Lines of C are as many elements, a multiple of [`WIDE`], side by side, and begin at
     /// multiples of 16 bytes.
     pub is_wide: bool,
 }
