@@ -36,8 +36,8 @@ pub const MAX_CLUSTER: u32 = 8;
 pub const EXCHANGES: u32 = 4;
 /// Bytes of a block's rows: two blocks fill a multiprocessor.
 const BLOCK_BYTES: u64 = 104 << 10;
-/// Bytes of a block's part of a row, where rows share weights, as far as clusters go.
-const SHARED_BYTES: u64 = 32 << 10;
+/// Bytes of a block's part of the weights that all rows share, as far as clusters go.
+const SHARED_BYTES: u64 = 64 << 10;
 /// Bytes of a ring whose block has all shared memory that a block can have.
 const LONG_BYTES: u64 = (227 << 10) - CONTROL_BYTES as u64;
 /// Most rows of a launch for Hopper: their numbers, and those of a few tiles behind them, take 32 bits.
@@ -102,8 +102,8 @@ pub struct Shape {
     pub size: usize,
     /// Inputs.
     pub inputs: u32,
-    /// Whether rows share weights.
-    pub shares: bool,
+    /// Weights that all rows share, of a row's length each.
+    pub shared: u32,
     /// Elements from a row to the next, of each input.
     pub input_strides: [u64; MAX_INPUTS],
     /// Of each output.
@@ -199,10 +199,9 @@ impl Plan {
             return None;
         }
         // Blocks with less of a row leave L1 room for their part of what rows share.
-        while shape.shares
-            && shape.inputs == 1
+        while shape.inputs == 1
             && cluster < MAX_CLUSTER as u64
-            && vectors.div_ceil(cluster) * VECTOR_BYTES as u64 > SHARED_BYTES
+            && vectors.div_ceil(cluster) * (VECTOR_BYTES as u32 * shape.shared) as u64 > SHARED_BYTES
         {
             cluster *= 2;
         }
@@ -212,8 +211,8 @@ impl Plan {
         let is_short = piece <= 16 * HELD_VECTORS;
         let is_long = piece > HELD_LEAST as u64 * HELD_VECTORS;
         let of_thread = if shape.inputs > 1 {
-            if cluster > 1 { HELD_VECTORS } else { HELD_VECTORS / 2 }
-        } else if is_short || shape.shares {
+            if cluster > 1 && shape.shared > 1 { HELD_VECTORS } else { HELD_VECTORS / 2 }
+        } else if is_short || shape.shared > 0 {
             HELD_VECTORS
         } else if is_long {
             2 * HELD_VECTORS
@@ -358,7 +357,7 @@ mod tests {
         columns.into_iter().flat_map(|columns| {
             [2, 4].into_iter().flat_map(move |size| {
                 (1..=3).flat_map(move |inputs| {
-                    [false, true].map(|shares| {
+                    [0, 1, 2].map(|shared| {
                         let strides = [u64::from(columns); 3];
                         let output_strides = [u64::from(columns), 0];
                         Shape {
@@ -366,7 +365,7 @@ mod tests {
                             columns,
                             size,
                             inputs,
-                            shares,
+                            shared,
                             input_strides: strides,
                             output_strides,
                         }
@@ -400,7 +399,7 @@ mod tests {
             columns: 1 << 20,
             size: 2,
             inputs: 1,
-            shares: false,
+            shared: 0,
             input_strides: [0; 3],
             output_strides: [0; 2],
         };

@@ -96,7 +96,7 @@ impl CosineEmbedding {
         let [a, b] = rows;
         let (a, b) = (a?, b?);
         let inputs = [Some(&a), Some(&b), None];
-        let job = Job { stream, columns, shares: false, inputs, outputs };
+        let job = Job { stream, columns, shared: 0, inputs, outputs };
         let of_rows = made(stream, &Shape::of(OPERATION, labels.shape().sides())?, DType::F32, |losses| {
             let Targets { wide, narrow } = Targets::new(stream, OPERATION, labels)?;
             let function = CosineEmbeddingArgs {

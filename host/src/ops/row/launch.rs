@@ -21,8 +21,8 @@ pub(super) type Parameters<F, T> = (Value<Plan>, Value<F>, Ptr<T>, Ptr<T>, Ptr<T
 pub(super) struct Job<'a> {
     pub stream: &'a Stream,
     pub columns: usize,
-    /// Whether rows share weights.
-    pub shares: bool,
+    /// Weights that all rows share, of a row's length each.
+    pub shared: u32,
     pub inputs: [Option<&'a Tensor>; MAX_INPUTS],
     pub outputs: [Option<TensorMut<'a>>; MAX_OUTPUTS],
 }
@@ -76,7 +76,7 @@ impl Job<'_> {
             columns: self.columns as u32,
             size,
             inputs: self.places()[..MAX_INPUTS].iter().flatten().count() as u32,
-            shares: self.shares,
+            shared: self.shared,
             input_strides: [a, b, c],
             output_strides: [y, z],
         }

@@ -88,7 +88,7 @@ impl LinearCrossEntropy {
             pass.multiply(&part, &mut logits, weight)?;
             let logits = logits.read(part.len())?;
             let (columns, inputs) = (pass.sides.classes, [Some(&logits), None, None]);
-            let job = Job { stream, columns, shares: false, inputs, outputs: [None, None] };
+            let job = Job { stream, columns, shared: 0, inputs, outputs: [None, None] };
             rows.part(&job, x.dtype(), part.start)?;
         }
         rows.end()
@@ -116,7 +116,7 @@ impl LinearCrossEntropy {
         for part in pass.parts() {
             pass.multiply(&part, &mut logits, weight)?;
             let (columns, outputs) = (pass.sides.classes, [Some(logits.write(part.len())?), None]);
-            let job = Job { stream, columns, shares: false, inputs: [None; 3], outputs };
+            let job = Job { stream, columns, shared: 0, inputs: [None; 3], outputs };
             rows.part(&job, x.dtype(), part.start)?;
             gradients.add(&pass, &part, &logits, weight)?;
         }

@@ -76,7 +76,7 @@ impl CrossEntropy {
         let columns = columns(OPERATION, logits, logits.rank().wrapping_sub(1))?;
         let rows = as_rows(stream, logits, columns)?;
         let job =
-            Job { stream, columns, shares: false, inputs: [Some(&rows), None, None], outputs: [None, None] };
+            Job { stream, columns, shared: 0, inputs: [Some(&rows), None, None], outputs: [None, None] };
         self.run(&job, logits.shape(), logits.dtype(), targets, None)
     }
 
@@ -114,7 +114,7 @@ impl CrossEntropy {
                 "make them contiguous first",
             ));
         }
-        let job = Job { stream, columns, shares: false, inputs: [None; 3], outputs: [Some(logits), None] };
+        let job = Job { stream, columns, shared: 0, inputs: [None; 3], outputs: [Some(logits), None] };
         self.run(&job, &shape, dtype, targets, upstream)
     }
 

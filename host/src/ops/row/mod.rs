@@ -210,13 +210,8 @@ fn softmax_of_rows(stream: &Stream, op: RowOp, x: &Tensor) -> Result<Tensor> {
     let columns = columns(operation, x, x.rank() - 1)?;
     made(stream, x.shape(), x.dtype(), |y| {
         let rows = as_rows(stream, x, columns)?;
-        let job = Job {
-            stream,
-            columns,
-            shares: false,
-            inputs: [Some(&rows), None, None],
-            outputs: [Some(y), None],
-        };
+        let job =
+            Job { stream, columns, shared: 0, inputs: [Some(&rows), None, None], outputs: [Some(y), None] };
         let function = SoftmaxArgs { is_log: (op == RowOp::LogSoftmax).into() }.pass();
         // SAFETY: x and y have the same rows.
         unsafe {
@@ -245,7 +240,7 @@ fn backward(
     let dx = made(stream, y.shape(), y.dtype(), |dx| {
         let rows = [as_rows(stream, &y, columns)?, as_rows(stream, &dy, columns)?];
         let inputs = [Some(&rows[0]), Some(&rows[1]), None];
-        let job = Job { stream, columns, shares: false, inputs, outputs: [Some(dx), None] };
+        let job = Job { stream, columns, shared: 0, inputs, outputs: [Some(dx), None] };
         let function = SoftmaxBackwardArgs { is_log }.pass();
         // SAFETY: all three have the same rows.
         unsafe {

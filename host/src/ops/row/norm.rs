@@ -206,9 +206,9 @@ impl Operands {
     ) -> Result<(Job<'t>, &'t Shared, Option<TensorMut<'t>>)> {
         let inputs = [Some(&self.x), self.residual.as_ref(), None];
         let outputs = [y, self.sum.as_mut().map(Tensor::view_mut).transpose()?];
-        let shares = self.shared.weight.is_some() || self.shared.bias.is_some();
+        let shared = [&self.shared.weight, &self.shared.bias].into_iter().flatten().count() as u32;
         let moments = self.moments.as_mut().map(Tensor::view_mut).transpose()?;
-        Ok((Job { stream, columns: self.columns, shares, inputs, outputs }, &self.shared, moments))
+        Ok((Job { stream, columns: self.columns, shared, inputs, outputs }, &self.shared, moments))
     }
 
     /// The results of the pass.
@@ -368,8 +368,8 @@ impl NormBackward<'_> {
         let mut partials = None;
         let of_x = made(stream, self.x.shape(), self.x.dtype(), |dx| {
             let inputs = [Some(&given.x), Some(&given.dy), given.residual.as_ref()];
-            let shares = given.weight.is_some();
-            let job = Job { stream, columns, shares, inputs, outputs: [Some(dx), None] };
+            let shared = given.weight.is_some().into();
+            let job = Job { stream, columns, shared, inputs, outputs: [Some(dx), None] };
             let function = self.function(&job, given)?;
             if !self.of_shared.contains(&true) || job.rows() == 0 {
                 // SAFETY: all tensors have the same rows, the weight is as long as a row, and there are

@@ -113,7 +113,7 @@ pub unsafe fn run<T: InF32, F: RowFunction<T>, const N: usize>(
             index += plan.team;
         }
         let statistics = reduce(plan, exchange, statistics, misc::opaque(thread));
-        // The first block of a row that exists. Its number and the block's rank would take registers from here.
+        // The first block of a row that exists. The row's number and the block's rank would take registers.
         let is_first = member == 0 && piece.first == 0 && (piece.count > 0 || edges > 0);
         let mut of = function.finish(of_row, statistics, number.into(), plan.columns, is_first);
         let (row, mut index) = (of_number(plan, tensors, number), misc::opaque(member));

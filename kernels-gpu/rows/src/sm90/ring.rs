@@ -214,8 +214,8 @@ impl<T: InF32, const N: usize> Place<T, N> for Staged<T> {
     }
 }
 
-/// [`access::load_words`] from any element on. A loop, which is jumped over where vectors begin at boundaries:
-/// straight code would be issued there too, to no effect.
+/// [`access::load_words`] from any element on. A loop, which is jumped over where vectors begin at
+/// boundaries: straight code would be issued there too, to no effect.
 ///
 /// # Safety
 /// 16 bytes are readable.
