@@ -1,4 +1,4 @@
-//! What the tests of decode attention share.
+//! Checks that the tests of decode attention share.
 
 use crate::attention_case::{Number, Outcome, device};
 use ironwarp::DType;

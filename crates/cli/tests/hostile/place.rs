@@ -76,6 +76,7 @@ impl Place {
     }
 
     /// One with a file, a link that leads nowhere, and a manifest that is none, in the folder for calls.
+    #[allow(dead_code, reason = "not every test program has commands that such things are in the way of")]
     pub fn littered() -> Self {
         let place = Self::new();
         fs::write(place.here().join("Cargo.toml"), "mine").unwrap();
