@@ -556,7 +556,7 @@ macro_rules! entries {
         /// `sums` gets a row for each part: the sums of its columns before they are rounded.
         ///
         /// # Safety
-        #[doc = concat!("As for [`", stringify!($name), "`], with `dy`;")]
+        #[doc = concat!("As for [`", stringify!($name), "`](fn@", stringify!($name), "), with `dy`;")]
         /// `sums` has a row, as long as those of `x`, for each of [`ActivationJob::parts`].
         #[kernel(launch_bounds(THREADS, RESIDENT[1]))]
         pub unsafe fn $with_sums(
