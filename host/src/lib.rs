@@ -17,8 +17,9 @@
 //!
 //! | for | see |
 //! |---|---|
-//! | devices, streams, events, memory | [`Device`], [`Stream`], [`Event`], [`DeviceBuffer`], [`PinnedBuffer`] |
-//! | kernels of your own | [`launch()`], [`LaunchConfig`], [`KernelHandle`], [`Module`]; `#[kernel]` of `cuda_std` |
+//! | devices, streams, events | [`Device`], [`Stream`], [`Event`] |
+//! | memory | [`DeviceBuffer`], [`PinnedBuffer`] |
+//! | your own kernels | `cuda_std::kernel`; [`launch()`], [`LaunchConfig`], [`KernelHandle`], [`Module`] |
 //! | tensors with PyTorch's methods | [`Tensor`], [`mod@tensor`] |
 //! | every operation: products, attention, convolutions, optimisers, .. | [`ops`] |
 //! | work that is recorded once and replayed | [`graph`] |
@@ -33,7 +34,7 @@
 //! | `IRONWARP_PTX_DIR` | folder of PTX files, searched before the kernels in the program |
 //! | `IRONWARP_ALLOCATOR` | `caching` (default), or `passthrough`: a driver allocation for each buffer, for tools that watch those |
 //! | `IRONWARP_ALLOCATOR_DEBUG` | `1`: red zones around buffers and NaN bytes in them; see `Device::check_memory` |
-//! | `IRONWARP_GEMM` | for experiments: products take a configuration whose name contains it, if there is one ([`ops::gemm::select`]) |
+//! | `IRONWARP_GEMM` | prefer configurations whose name contains this ([`ops::gemm::select`]) |
 //! | `IRONWARP_GEMM_RECORDS`, `IRONWARP_GEMM_TUNING` | file of [`ops::gemm::Tuner::from_env`], and `measure` (default) or `recorded` |
 //! | `IRONWARP_LAUNCH_BLOCKING` | `1`: wait after each launch, so that an error names the launch that caused it |
 //!

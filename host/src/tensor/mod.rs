@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`DType`], [`Element`] | element types, and the Rust types that they are |
 //! | [`Shape`], [`Layout`] | pure arithmetic: broadcasting, slices, permutations, reshapes, padding |
-//! | [`Tensor`], [`TensorMut`] | the memory: copies to and from the host, typed access, conversion from and to [`DeviceBuffer`]s |
+//! | [`Tensor`], [`TensorMut`] | copies to and from the host, typed access, [`DeviceBuffer`]s |
 //! | [`safetensors`] | files |
 //! | [`Dim`], [`Scalar`] | dimensions counted from either end; plain numbers, and type promotion |
 //! | methods and operators of [`Tensor`] | computations on the current stream, by PyTorch's names |
