@@ -92,14 +92,14 @@ fn problem(name: &str, shape: &str) -> Problem {
     }
 }
 
-/// The kernel of a line.
-fn kernel_of(line: &Line) -> &str {
-    line.config.split(' ').next().unwrap_or_default()
+/// The kernel of a configuration.
+fn kernel_of(config: &str) -> &str {
+    config.split(' ').next().unwrap_or_default()
 }
 
 /// The kind of kernel and the way of a configuration.
 fn kind(config: &str) -> String {
-    let kernel = config.split(' ').next().unwrap_or_default();
+    let kernel = kernel_of(config);
     let ways = [("then the rest", "bands"), ("in blocks", "blocks"), (" parts", "parts"), (" to ", "copies")];
     let way = ways.iter().find(|(text, _)| config.contains(text)).map_or("whole", |(_, way)| way);
     format!("{kernel}, {way}")
@@ -132,7 +132,7 @@ fn the_choice_is_nearly_the_fastest() {
         let (_, chosen) = known.iter().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap();
         // Nor are kernels that are gone.
         let is_gone = |line: &&Line| {
-            !offers.candidates.iter().any(|offer| kernel_of(line) == offer.config.kernel.name())
+            !offers.candidates.iter().any(|offer| kernel_of(&line.config) == offer.config.kernel.name())
         };
         let fastest =
             lines.iter().filter(|line| !is_gone(line)).min_by(|a, b| a.us.total_cmp(&b.us)).unwrap();
