@@ -28,19 +28,10 @@ impl Tensor {
     /// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
     #[track_caller]
     pub fn matmul(&self, other: &Tensor) -> Result<Tensor> {
-        let operation = "matmul";
-        let has = |dtype: DType| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
-        for (what, tensor) in [("self", self), ("other", other)] {
-            if !has(tensor.dtype()) || tensor.dtype() != self.dtype() {
-                let got = tensor.dtype();
-                let wanted =
-                    if has(self.dtype()) { self.dtype().to_string() } else { "f32, f16 or bf16".to_owned() };
-                let hint = "both operands have one type: convert one with `to`";
-                return Err(TensorError::DType { operation, what, got, wanted, hint }.into());
-            }
-            if tensor.rank() == 0 {
-                return Err(misfit(what, tensor, "at least one dimension".to_owned()));
-            }
+        let operands = [("self", self), ("other", other)];
+        one_type("matmul", operands)?;
+        if let Some((what, tensor)) = operands.into_iter().find(|(_, tensor)| tensor.rank() == 0) {
+            return Err(misfit(what, tensor, "at least one dimension".to_owned()));
         }
         let a = if self.rank() == 1 { self.unsqueeze(0)? } else { self.clone() };
         let b = if other.rank() == 1 { other.unsqueeze(1)? } else { other.clone() };
@@ -54,10 +45,10 @@ impl Tensor {
             ));
         }
         let batch =
-            Shape::of(operation, a_batch)?.broadcast_in(operation, &Shape::of(operation, b_batch)?)?;
+            Shape::of("matmul", a_batch)?.broadcast_in("matmul", &Shape::of("matmul", b_batch)?)?;
         let stream = stream_of(self)?;
         let (a, b) = (batched(&stream, &a, &batch)?, batched(&stream, &b, &batch)?);
-        let shape = Shape::of(operation, &[batch.elements(), m, n])?;
+        let shape = Shape::of("matmul", &[batch.elements(), m, n])?;
         let product = made(&stream, &shape, self.dtype(), |out| {
             Matmul::new(Matrix::of(&a)?, Matrix::of(&b)?, MatrixMut::of(out)?).run(&stream)
         })?;
@@ -66,6 +57,64 @@ impl Tensor {
         sides.extend((other.rank() > 1).then_some(n));
         product.view_as(&sides)
     }
+
+    /// `self weight^T + bias`, as `torch.nn.functional.linear` has it: `[.., outputs]` of `self: [.., inputs]`
+    /// and `weight: [outputs, inputs]`. The kernel adds the bias (`&b` or `None`), one number an output.
+    /// Types and strides as for [`Tensor::matmul`]; [`crate::ops::gemm::activated`] has activations and what
+    /// their gradients need.
+    ///
+    /// # Errors
+    /// As [`Tensor::matmul`], and [`TensorError::Shape`] for a bias of another length.
+    #[track_caller]
+    pub fn linear<'a>(&self, weight: &Tensor, bias: impl Into<Option<&'a Tensor>>) -> Result<Tensor> {
+        let (operation, bias) = ("linear", bias.into());
+        one_type(operation, [("self", self), ("weight", weight)])?;
+        let shape = |what, tensor: &Tensor, wanted: String| {
+            let (got, hint) = (tensor.shape().clone(), "`[.., inputs]`, `[outputs, inputs]` and `[outputs]`");
+            crate::Error::from(TensorError::Shape { operation, what, got, wanted, hint })
+        };
+        let Some((&inputs, outer)) = self.shape().sides().split_last() else {
+            return Err(shape("self", self, "at least one dimension".to_owned()));
+        };
+        let outputs = match *weight.shape().sides() {
+            [outputs, of_each] if of_each == inputs => outputs,
+            _ => return Err(shape("weight", weight, format!("[outputs, {inputs}]"))),
+        };
+        if let Some(bias) = bias {
+            one_type(operation, [("self", self), ("bias", bias)])?;
+            if bias.shape().sides() != [outputs] {
+                return Err(shape("bias", bias, format!("[{outputs}]")));
+            }
+        }
+        let stream = stream_of(self)?;
+        let rows = outer.iter().product();
+        let x = elementwise::reshape(&stream, self, &[rows, inputs])?;
+        let bias = bias.map(|bias| elementwise::contiguous(&stream, bias)).transpose()?;
+        let product = made(&stream, &Shape::of(operation, &[rows, outputs])?, self.dtype(), |out| {
+            let product = Matmul::new(Matrix::of(&x)?, Matrix::of(weight)?.transposed(), MatrixMut::of(out)?);
+            match &bias {
+                Some(bias) => product.bias_of(bias)?.run(&stream),
+                None => product.run(&stream),
+            }
+        })?;
+        product.view_as(&[outer, &[outputs]].concat())
+    }
+}
+
+/// Both operands have one type, and products have it.
+#[track_caller]
+fn one_type(operation: &'static str, operands: [(&'static str, &Tensor); 2]) -> Result<()> {
+    let has = |dtype: DType| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+    let first = operands[0].1.dtype();
+    for (what, tensor) in operands {
+        let got = tensor.dtype();
+        if !has(got) || got != first {
+            let wanted = if has(first) { first.to_string() } else { "f32, f16 or bf16".to_owned() };
+            let hint = "all operands have one type: convert one with `to`";
+            return Err(TensorError::DType { operation, what, got, wanted, hint }.into());
+        }
+    }
+    Ok(())
 }
 
 /// The sides of the batch, and those of each matrix.

@@ -12,11 +12,13 @@
 //! | `binary` | one row a function of [`crate::ops::elementwise::BinaryOp`] and of [`crate::ops::elementwise::CompareOp`] |
 //! | `operators` | `+ - * / & \| ^ !` |
 //! | `reduce` | one row a function of [`crate::ops::reduce::ReduceOp`]; `argmax`, `max` |
-//! | `row` | softmax, norms and other fused functions of rows ([`crate::ops::row`]), losses, `swiglu` |
+//! | `row` | softmax, norms and other fused functions of rows ([`crate::ops::row`]), losses, `swiglu`, `geglu` |
 //! | `shape` | `reshape`, `flatten`, `cat`, `split` and their like |
 //! | `index` | `index_select`, `gather`, `scatter`, `where_`, `masked_fill` |
-//! | `matmul` | products of vectors, matrices and batches |
+//! | `matmul` | products of vectors, matrices and batches, `linear` |
 //! | `attention` | `scaled_dot_product_attention` |
+//! | `conv` | convolutions and pooling |
+//! | `layers` | `embedding`, `rotary`, `dropout` |
 //!
 //! A new row of an op table gets a method by one line in the table of its file.
 //!
@@ -27,6 +29,7 @@ mod binary;
 mod conv;
 mod create;
 mod index;
+mod layers;
 mod matmul;
 mod number;
 mod operators;

@@ -64,6 +64,17 @@ impl Tensor {
         Ok(ops::CrossEntropy::default().loss(&stream_of(self)?, self, targets)?.value)
     }
 
+    /// The mean cross-entropy of a last layer without a bias: of the logits `self weight^T`, of which only some
+    /// rows are in memory at a time. `self` is `[.., inputs]`, `weight` `[classes, inputs]`, and `targets` as
+    /// in [`Tensor::cross_entropy`]. [`ops::LinearCrossEntropy`] has the gradients too.
+    ///
+    /// # Errors
+    /// As [`ops::LinearCrossEntropy::loss`].
+    #[track_caller]
+    pub fn linear_cross_entropy(&self, weight: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        Ok(ops::LinearCrossEntropy::default().loss(&stream_of(self)?, self, weight, targets)?.value)
+    }
+
     /// Each image's channels, the second dimension, normalised in `groups` of neighbours over all positions,
     /// times `weight`, plus `bias` (`&w` or `None`): [`ops::GroupNorm`], which has the gradients too.
     ///
@@ -172,6 +183,15 @@ impl Tensor {
     #[track_caller]
     pub fn swiglu(&self) -> Result<Tensor> {
         gated(&stream_of(self)?, ActivationFunction::Silu, GateOrder::Halves, self)
+    }
+
+    /// `gelu(gate) value`, likewise.
+    ///
+    /// # Errors
+    /// As [`gated`].
+    #[track_caller]
+    pub fn geglu(&self) -> Result<Tensor> {
+        gated(&stream_of(self)?, ActivationFunction::Gelu, GateOrder::Halves, self)
     }
 
     #[track_caller]

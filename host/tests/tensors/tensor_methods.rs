@@ -3,9 +3,11 @@
 use std::error::Error as StdError;
 
 use half::{bf16, f16};
+use ironwarp::ops::dropout::Generator;
 use ironwarp::ops::elementwise::{BinaryOp, CompareOp, UnaryOp, binary, compare, unary};
 use ironwarp::ops::reduce::{ReduceOp, reduce};
-use ironwarp::{DType, Device, Error, Result, Tensor};
+use ironwarp::ops::rotary::{Positions, Rotary};
+use ironwarp::{DType, Device, Error, Result, Tensor, TensorError};
 
 type Outcome = std::result::Result<(), Box<dyn StdError>>;
 
@@ -377,6 +379,78 @@ fn product(a: &[f32], b: &[f32], [m, k, n]: [usize; 3]) -> Vec<f32> {
     (0..m * n).map(|place| at(place / n, place % n)).collect()
 }
 
+/// The parts of layers, by hand.
+#[test]
+fn layers() -> Outcome {
+    let device = device()?;
+    let stream = device.current_stream()?;
+    let table = counting(&device, &[4, 2])?;
+    let ids = Tensor::from_slice(&device, &[2, 1, 2], &[3i64, 0, 1, 3])?;
+    has(&table.embedding(&ids)?, &[2, 1, 2, 2], &[6.0, 7.0, 0.0, 1.0, 2.0, 3.0, 6.0, 7.0])?;
+    has(&table.embedding(&ids.select(0, 0)?.select(0, 0)?.select(0, 0)?)?, &[2], &[6.0, 7.0])?;
+    let beyond = table.embedding(&Tensor::from_slice(&device, &[1], &[4i64])?).unwrap_err();
+    assert!(matches!(beyond.tensor_error(), Some(TensorError::Index { .. })), "{beyond}");
+    assert!(beyond.to_string().contains("embedding"), "{beyond}");
+
+    // A quarter turn for each position of the first pair, none of the second; whole numbers are exact.
+    let cosines = f32s(&device, &[3, 2], &[1.0, 1.0, 0.0, 1.0, -1.0, 1.0])?;
+    let sines = f32s(&device, &[3, 2], &[0.0, 0.0, 1.0, 0.0, 0.0, 0.0])?;
+    let rotary = Rotary::halves(cosines.as_view()?, sines.as_view()?, 4);
+    let x = f32s(&device, &[2, 1, 4], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])?;
+    let turned = x.rotary(rotary, Positions::From(1))?;
+    has(&turned, &[2, 1, 4], &[-3.0, 2.0, 1.0, 4.0, -5.0, 6.0, -7.0, 8.0])?;
+
+    let generator = Generator::new(&stream, 1)?;
+    let ones = Tensor::ones(&device, &[1000], DType::F32)?;
+    has(&ones.dropout(0.0, &generator, 0)?, &[1000], &[1.0; 1000])?;
+    has(&ones.dropout(1.0, &generator, 0)?, &[1000], &[0.0; 1000])?;
+    let half = ones.dropout(0.5, &generator, 0)?.tolist::<f32>()?;
+    assert!(half.iter().all(|&y| y == 0.0 || y == 2.0));
+    // 500 of 1000 are expected, with a deviation of 16.
+    assert!((400..600).contains(&half.iter().filter(|&&y| y == 0.0).count()));
+    assert_ne!(half, ones.dropout(0.5, &generator, 1)?.tolist::<f32>()?);
+    Ok(())
+}
+
+#[test]
+fn linear_layers() -> Outcome {
+    let device = device()?;
+    let x = counting(&device, &[2, 2, 3])?;
+    let weight = f32s(&device, &[2, 3], &[1.0, 0.0, 2.0, -1.0, 1.0, 0.0])?;
+    let bias = f32s(&device, &[2], &[0.5, -1.0])?;
+    let want = [4.0, 1.0, 13.0, 1.0, 22.0, 1.0, 31.0, 1.0];
+    has(&x.linear(&weight, None)?, &[2, 2, 2], &want)?;
+    let want = [4.5, 0.0, 13.5, 0.0, 22.5, 0.0, 31.5, 0.0];
+    has(&x.linear(&weight, &bias)?, &[2, 2, 2], &want)?;
+    for dtype in [DType::F16, DType::BF16] {
+        let [x, weight, bias] = [&x, &weight, &bias].map(|tensor| tensor.to(dtype));
+        has(&x?.linear(&weight?, &bias?)?.to(DType::F32)?, &[2, 2, 2], &want)?;
+    }
+    // Any strides, one row, no row.
+    let turned = x.transpose(0, 1)?.contiguous()?.transpose(0, 1)?;
+    has(&turned.linear(&weight.t()?.contiguous()?.t()?, &bias)?, &[2, 2, 2], &want)?;
+    has(&x.select(0, 0)?.select(0, 1)?.linear(&weight, None)?, &[2], &[13.0, 1.0])?;
+    has(&x.slice(1, ..0)?.linear(&weight, &bias)?, &[2, 0, 2], &[])?;
+    let is = |error: Error, what: &str| {
+        let text = error.to_string();
+        assert!(text.contains("linear") && text.contains(what) && text.contains("\nhint: "), "{text}");
+    };
+    is(x.linear(&weight.t()?, None).unwrap_err(), "weight");
+    is(x.linear(&weight, &f32s(&device, &[3], &[0.0; 3])?).unwrap_err(), "bias");
+    is(x.linear(&weight.to(DType::BF16)?, None).unwrap_err(), "weight");
+    is(x.linear(&weight, &bias.to(DType::BF16)?).unwrap_err(), "bias");
+    is(x.to(DType::I64)?.linear(&weight, None).unwrap_err(), "self");
+    is(x.sum_all()?.linear(&weight, None).unwrap_err(), "self");
+
+    // The loss of a last layer is that of its logits: 3 above the other one, and 12 below.
+    let targets = Tensor::from_slice(&device, &[2], &[0i64, 1])?;
+    let rows = f32s(&device, &[2, 3], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0])?;
+    let loss = rows.linear_cross_entropy(&weight, &targets)?.item::<f32>()?;
+    let want = ((-3f32).exp().ln_1p() + 12.0 + (-12f32).exp().ln_1p()) / 2.0;
+    assert!((loss - want).abs() < 1e-5, "{loss} is not {want}");
+    Ok(())
+}
+
 /// PyTorch's values.
 #[test]
 fn norms_of_channels_and_losses() -> Outcome {
@@ -410,6 +484,8 @@ fn norms_of_channels_and_losses() -> Outcome {
     near(left.cosine_embedding_loss(&right, &signs)?, &[], &[1.0])?;
     let silu = 2.0 / (1.0 + (-2.0f32).exp());
     near(f32s(&device, &[1, 4], &[2.0, 0.0, 3.0, 7.0])?.swiglu()?, &[1, 2], &[silu * 3.0, 0.0])?;
+    // 2 of which 0.97725 lie below in a normal distribution.
+    near(f32s(&device, &[1, 4], &[2.0, 0.0, 3.0, 7.0])?.geglu()?, &[1, 2], &[5.863_499, 0.0])?;
     Ok(())
 }
 
