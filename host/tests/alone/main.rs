@@ -7,6 +7,8 @@
 mod common;
 #[path = "../gemm/gemm_case/mod.rs"]
 mod gemm_case;
+#[path = "../common/norms.rs"]
+mod norms;
 
 mod fault_sweep;
 mod graph_memory;

@@ -1,8 +1,8 @@
 //! How often the driver is asked how many clusters of a kernel run at once.
 
 use crate::common::Bench;
+use crate::norms::{backward, plain};
 use crate::stream_events::calls;
-use ironwarp::ops::gemm::Activation;
 use ironwarp::ops::row::{Norm, NormBackward, NormKind};
 use ironwarp::{DType, Result, Tensor};
 
@@ -16,17 +16,9 @@ fn clusters_that_fit_are_asked_for_once_a_kernel() -> Result<()> {
     let ones = |shape: &[usize]| Tensor::ones(&device, shape, DType::F32);
     let (x, dy, weight) = (ones(&SIDES)?, ones(&SIDES)?, ones(&SIDES[1..])?);
     let kind = NormKind::Layer;
-    let norm = Norm { kind, weight: Some(&weight), bias: None, eps: 1e-5, activation: Activation::None };
+    let norm = Norm { weight: Some(&weight), ..plain(kind) };
     let moments = norm.run_for_gradient(&stream, &x)?.moments.expect("a pass for a gradient");
-    let backward = NormBackward {
-        kind,
-        x: &x,
-        dy: &dy,
-        moments: &moments,
-        weight: Some(&weight),
-        residual: None,
-        of_shared: [true, true],
-    };
+    let backward = NormBackward { weight: Some(&weight), ..backward(kind, &x, &dy, &moments) };
     let asked = || calls("cuOccupancyMaxActiveClusters", || backward.run(&stream).map(drop));
     let first = u64::from((device.arch().major, device.arch().minor) == (9, 0));
     assert_eq!([asked()?, asked()?, asked()?], [first, 0, 0]);

@@ -6,8 +6,6 @@ use testkit::{Family, input};
 
 /// Columns up to which all ways to lie are tried.
 const SHORT: usize = 4096;
-/// Added before the roots of norms.
-pub const EPS: f64 = 1e-5;
 
 /// As f64, exactly.
 pub fn exact<T: Copy + Into<f64>>(values: &[T]) -> Vec<f64> {

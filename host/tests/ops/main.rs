@@ -1,5 +1,9 @@
 //! The ops but matrix products, each against its oracle.
 
+#[path = "../common/norms.rs"]
+mod norms;
+
+mod common;
 mod elementwise_table;
 mod lying;
 mod ops_activation;

@@ -1,22 +1,16 @@
 //! Gradients of activations, biases and gated activations against the oracle.
 
+use crate::common::{Outcome, stream};
 use half::{bf16, f16};
 use ironwarp::ops::activation::{
     ActivationFunction, GateOrder, activation_backward, activation_backward_with_bias, gated, gated_backward,
     gated_backward_with_bias,
 };
 use ironwarp::tensor::Element;
-use ironwarp::{DType, Device, Error, Stream, Tensor, TensorError};
+use ironwarp::{DType, Error, Tensor, TensorError};
 use reference::Accumulated;
 use reference::activation::{Activation, column_sums};
-use std::error::Error as StdError;
 use testkit::{Family, compare, input, tolerance};
-
-type Outcome = Result<(), Box<dyn StdError>>;
-
-fn stream() -> Result<Stream, Error> {
-    Device::open(0)?.stream()
-}
 
 const ALL: [(ActivationFunction, Activation); 7] = [
     (ActivationFunction::Identity, Activation::Identity),

@@ -1,7 +1,8 @@
 //! Adafactor against its oracle: shapes, element types, numbers; skipped and hostile steps, replays, states
 //! that are taken over, a thousand steps, wrong calls. On whichever driver is there.
 
-use crate::ops_optim::{Outcome, TYPES, limit, numbers, stream};
+use crate::common::{Outcome, stream};
+use crate::ops_optim::{TYPES, limit, numbers};
 use half::bf16;
 use ironwarp::graph::Graph;
 use ironwarp::ops::convert::convert;

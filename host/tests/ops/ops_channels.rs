@@ -1,5 +1,6 @@
 //! Group norm and batch norm against their oracle, wherever the channels are, and their gradients.
 
+use crate::common::{Outcome, tests};
 use half::{bf16, f16};
 use ironwarp::ops::row::{
     BatchNorm, ChannelAffine, ChannelAxis, FixedStatistics, GroupNorm, RunningStatistics,
@@ -8,10 +9,7 @@ use ironwarp::tensor::Element;
 use ironwarp::{Device, Error, Stream, Tensor};
 use reference::Accumulated;
 use reference::channels::{ChannelNorm, Gradients, Statistics};
-use std::error::Error as StdError;
 use testkit::{Family, compare, input, tolerance};
-
-type Outcome = Result<(), Box<dyn StdError>>;
 
 const EPS: f64 = 1e-3;
 
@@ -190,20 +188,7 @@ fn agree<T: Element + testkit::Element + Into<f64>>() -> Outcome {
     Ok(())
 }
 
-#[test]
-fn norms_of_f32() -> Outcome {
-    agree::<f32>()
-}
-
-#[test]
-fn norms_of_f16() -> Outcome {
-    agree::<f16>()
-}
-
-#[test]
-fn norms_of_bf16() -> Outcome {
-    agree::<bf16>()
-}
+tests!(agree: norms_of_f32 = f32, norms_of_f16 = f16, norms_of_bf16 = bf16);
 
 /// Means far from zero, and numbers of all magnitudes: variances do not cancel.
 #[test]

@@ -1,21 +1,16 @@
 //! Convolutions and their gradients against the oracle: every kind of shape that PyTorch takes. On whichever
 //! driver is there.
 
+use crate::common::{Outcome, stream};
 use half::{bf16, f16};
 use ironwarp::bytemuck::Pod;
 use ironwarp::ops::conv::{Activation, Algorithm, Conv2d, Fused, Tile};
 use ironwarp::tensor::Element;
-use ironwarp::{DType, Device, Error, Stream, Tensor};
+use ironwarp::{DType, Error, Stream, Tensor};
 use reference::conv::{Axis, Conv};
 use reference::matmul;
 use std::error::Error as StdError;
 use testkit::{Family, Tolerance, compare, input, tolerance};
-
-pub type Outcome = Result<(), Box<dyn StdError>>;
-
-pub fn stream() -> Result<Stream, Error> {
-    Device::open(0)?.stream()
-}
 
 /// Input, filter, stride, padding, dilation.
 type Numbers = [usize; 5];

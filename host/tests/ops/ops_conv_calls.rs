@@ -3,7 +3,7 @@
 use ironwarp::ops::conv::{Activation, Algorithm, Conv2d, Fused, Tile};
 use ironwarp::{DType, Error, Tensor, TensorError};
 
-use super::ops_conv::{Outcome, stream};
+use crate::common::{Outcome, stream};
 
 #[test]
 fn wrong_calls_say_what_to_do() -> Outcome {

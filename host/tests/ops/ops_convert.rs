@@ -1,20 +1,14 @@
 //! Conversions between all element types against a search among all numbers of the target. On whichever
 //! driver is there.
 
+use crate::common::{Outcome, stream};
 use half::{bf16, f16};
 use ironwarp::ops::convert::{convert, convert_into};
 use ironwarp::tensor::Element;
-use ironwarp::{DType, Device, Error, Stream, Tensor, TensorError};
+use ironwarp::{DType, Error, Stream, Tensor, TensorError};
 use num::{E4M3, E5M2};
 use reference::elementwise::{SmallFloat, wrap};
-use std::error::Error as StdError;
 use testkit::{Family, Random, input};
-
-type Outcome = Result<(), Box<dyn StdError>>;
-
-fn stream() -> Result<Stream, Error> {
-    Device::open(0)?.stream()
-}
 
 /// A source element's value, without loss.
 #[derive(Debug, Clone, Copy)]

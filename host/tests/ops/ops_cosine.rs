@@ -1,13 +1,11 @@
 //! `cosine_topk` against its oracle, on whichever driver is there.
 
+use crate::common::Outcome;
 use half::{bf16, f16};
 use ironwarp::ops::cosine::{Corpus, Element, TopK, Vectors, cosine_topk};
 use ironwarp::{Device, DeviceBuffer, Error, Stream};
 use reference::cosine::{Checker, NO_INDEX};
-use std::error::Error as StdError;
 use testkit::{Family, compare::bitwise_equal, input, spot_special, tolerance};
-
-type Outcome = Result<(), Box<dyn StdError>>;
 
 /// A result on the host.
 struct Found {

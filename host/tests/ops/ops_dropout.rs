@@ -1,19 +1,13 @@
 //! Dropout against its oracle, which draws the same random numbers by itself. On whichever driver is there.
 
+use crate::common::{Outcome, stream};
 use half::{bf16, f16};
 use ironwarp::ops::convert::convert;
 use ironwarp::ops::dropout::{Generator, dropout};
 use ironwarp::tensor::Element;
-use ironwarp::{DType, Device, Error, Stream, Tensor, TensorError};
+use ironwarp::{DType, Error, Tensor, TensorError};
 use reference::random::dropout as oracle;
-use std::error::Error as StdError;
 use testkit::{Family, Tolerance, compare, input, tolerance};
-
-type Outcome = Result<(), Box<dyn StdError>>;
-
-fn stream() -> Result<Stream, Error> {
-    Device::open(0)?.stream()
-}
 
 const LENGTHS: [usize; 9] = [0, 1, 7, 8, 9, 255, 2048, 2056, 4099];
 

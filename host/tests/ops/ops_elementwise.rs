@@ -2,23 +2,17 @@
 //! whichever driver is there.
 
 use super::elementwise_table::{BINARY, Binary, COMPARISONS, Comparison, Rows, UNARY, Unary};
+use crate::common::{Outcome, stream};
 use half::{bf16, f16};
 use ironwarp::ops::elementwise::{
     BinaryOp, CompareOp, UnaryOp, affine, binary, binary_assign, binary_into, clamp, compare, compare_into,
     contiguous, copy, copy_into, leaky_relu, reshape, select, select_into, unary, unary_assign, unary_into,
 };
 use ironwarp::tensor::Element;
-use ironwarp::{DType, Device, Error, Stream, Tensor, TensorError};
+use ironwarp::{DType, Error, Stream, Tensor, TensorError};
 use reference::elementwise as oracle;
-use std::error::Error as StdError;
 use testkit::tolerance;
 use testkit::{Family, Random, Tolerance, compare as compared, input};
-
-type Outcome = Result<(), Box<dyn StdError>>;
-
-fn stream() -> Result<Stream, Error> {
-    Device::open(0)?.stream()
-}
 
 /// Numbers of every magnitude and sign, zeros, special values, and what functions have around their seams.
 fn hostile<T: testkit::Element>() -> Vec<T> {

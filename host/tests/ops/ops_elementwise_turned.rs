@@ -1,12 +1,10 @@
 //! Copies between tensors that are dense along different axes. On whichever driver is there.
 
+use crate::common::Outcome;
 use half::f16;
 use ironwarp::ops::elementwise::{copy, copy_into};
 use ironwarp::tensor::Element;
 use ironwarp::{Device, Tensor};
-use std::error::Error as StdError;
-
-type Outcome = Result<(), Box<dyn StdError>>;
 
 /// Every order of three axes, of matrices within larger ones, with sides around the tiles' and at every
 /// alignment.

@@ -1,20 +1,14 @@
 //! The gradient of an embedding against its oracle: tokens of every frequency, rows of every width and
 //! alignment. On whichever driver is there.
 
+use crate::common::{Outcome, stream};
 use half::{bf16, f16};
 use ironwarp::ops::embedding::embedding_backward;
 use ironwarp::ops::index::{Indices, gather};
 use ironwarp::tensor::Element;
-use ironwarp::{DType, Device, Error, Stream, Tensor, TensorError};
+use ironwarp::{DType, Tensor, TensorError};
 use reference::index::scatter_add;
-use std::error::Error as StdError;
 use testkit::{Family, Random, compare, input, tolerance};
-
-type Outcome = Result<(), Box<dyn StdError>>;
-
-fn stream() -> Result<Stream, Error> {
-    Device::open(0)?.stream()
-}
 
 /// How often tokens come.
 #[derive(Debug, Clone, Copy)]

@@ -1,18 +1,12 @@
 //! Constants, progressions and random numbers. On whichever driver is there.
 
+use crate::common::{Outcome, stream};
 use half::{bf16, f16};
 use ironwarp::ops::fill::{arange, fill, full, normal, uniform};
 use ironwarp::tensor::Element;
-use ironwarp::{DType, Device, Error, Stream, Tensor, TensorError};
+use ironwarp::{DType, Stream, Tensor, TensorError};
 use num::E4M3;
-use std::error::Error as StdError;
 use testkit::{Tolerance, compare};
-
-type Outcome = Result<(), Box<dyn StdError>>;
-
-fn stream() -> Result<Stream, Error> {
-    Device::open(0)?.stream()
-}
 
 fn constant<T: Element + PartialEq + std::fmt::Debug>(stream: &Stream, value: T) -> Outcome {
     for shape in [&[][..], &[0], &[1], &[7], &[8], &[33, 3], &[4096]] {

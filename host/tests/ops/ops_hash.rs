@@ -1,11 +1,9 @@
 //! `hash_bytes` against its oracle, on whichever driver is there.
 
+use crate::common::Outcome;
 use ironwarp::ops::hash::hash_bytes;
 use ironwarp::{Device, Error, Stream, Tensor};
-use std::error::Error as StdError;
 use testkit::{Family, Random, input};
-
-type Outcome = Result<(), Box<dyn StdError>>;
 
 /// Around a word, a unit, the units that a thread has under way, a block and two of them.
 const LENGTHS: [usize; 16] = [0, 1, 7, 8, 9, 15, 16, 17, 63, 64, 255, 4096, 16_383, 16_384, 16_401, 70_007];

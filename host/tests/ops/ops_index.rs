@@ -1,20 +1,14 @@
 //! Gathers and scatters against their oracles: every size, shape and alignment, repeated indices, wrong
 //! calls. On whichever driver is there.
 
+use crate::common::{Outcome, stream};
 use half::{bf16, f16};
 use ironwarp::ops::index::{Indices, gather, scatter, scatter_add};
 use ironwarp::tensor::Element;
-use ironwarp::{DType, Device, Error, Stream, Tensor, TensorError};
+use ironwarp::{DType, Error, Tensor, TensorError};
 use num::E5M2;
 use reference::index as oracle;
-use std::error::Error as StdError;
 use testkit::{Family, Random, Tolerance, compare, input, tolerance};
-
-type Outcome = Result<(), Box<dyn StdError>>;
-
-fn stream() -> Result<Stream, Error> {
-    Device::open(0)?.stream()
-}
 
 /// Shapes, axes and numbers of indices: units of every size, odd rows, indices on every axis, nothing.
 const CASES: [(&[usize], usize, usize); 14] = [

@@ -1,19 +1,13 @@
 //! Cross-entropy behind a linear layer, in chunks of rows, against the oracle.
 
+use crate::common::{Outcome, stream, tests};
 use half::{bf16, f16};
 use ironwarp::ops::row::{CrossEntropy, LinearCrossEntropy, Reduction};
 use ironwarp::tensor::Element;
-use ironwarp::{DType, Device, Error, Stream, Tensor, TensorError};
+use ironwarp::{DType, Error, Tensor, TensorError};
 use reference::loss::linear_cross_entropy;
 use reference::row::CrossEntropy as Oracle;
-use std::error::Error as StdError;
 use testkit::{Family, compare, input, tolerance};
-
-type Outcome = Result<(), Box<dyn StdError>>;
-
-fn stream() -> Result<Stream, Error> {
-    Device::open(0)?.stream()
-}
 
 const IGNORED: i64 = -100;
 /// Rows, inputs, classes: classes that fill lines and do not, a single one, few and many inputs.
@@ -83,20 +77,7 @@ fn agrees<T: Element + testkit::Element + Into<f64>>() -> Outcome {
     Ok(())
 }
 
-#[test]
-fn of_f32() -> Outcome {
-    agrees::<f32>()
-}
-
-#[test]
-fn of_f16() -> Outcome {
-    agrees::<f16>()
-}
-
-#[test]
-fn of_bf16() -> Outcome {
-    agrees::<bf16>()
-}
+tests!(agrees: of_f32 = f32, of_f16 = f16, of_bf16 = bf16);
 
 /// A batch of sequences, whose rows are those of a larger tensor.
 #[test]

@@ -1,19 +1,13 @@
 //! Losses of pairs of numbers and of rows, and their gradients, against the oracle.
 
+use crate::common::{Outcome, stream, tests};
 use half::{bf16, f16};
 use ironwarp::ops::loss::{LossFunction, PairLoss, losses, losses_backward};
 use ironwarp::ops::row::{CosineEmbedding, Reduction};
 use ironwarp::tensor::Element;
-use ironwarp::{DType, Device, Error, Stream, Tensor, TensorError};
+use ironwarp::{DType, Error, Tensor, TensorError};
 use reference::loss::{Pairwise, cosine_embedding};
-use std::error::Error as StdError;
 use testkit::{Family, compare, input, tolerance};
-
-type Outcome = Result<(), Box<dyn StdError>>;
-
-fn stream() -> Result<Stream, Error> {
-    Device::open(0)?.stream()
-}
 
 const ALL: [(LossFunction, Pairwise); 8] = [
     (LossFunction::Mse, Pairwise::Mse),
@@ -112,20 +106,7 @@ fn limit_of_terms<T: Element>() -> f64 {
     tolerance::find(name).one_term.relative
 }
 
-#[test]
-fn of_f32() -> Outcome {
-    agrees::<f32>()
-}
-
-#[test]
-fn of_f16() -> Outcome {
-    agrees::<f16>()
-}
-
-#[test]
-fn of_bf16() -> Outcome {
-    agrees::<bf16>()
-}
+tests!(agrees: of_f32 = f32, of_f16 = f16, of_bf16 = bf16);
 
 /// Any layout, the first element anywhere, and the same bits each time.
 #[test]
@@ -232,20 +213,7 @@ fn cosines_agree<T: Element + testkit::Element + Copy + Into<f64>>() -> Outcome 
     Ok(())
 }
 
-#[test]
-fn cosines_of_f32() -> Outcome {
-    cosines_agree::<f32>()
-}
-
-#[test]
-fn cosines_of_f16() -> Outcome {
-    cosines_agree::<f16>()
-}
-
-#[test]
-fn cosines_of_bf16() -> Outcome {
-    cosines_agree::<bf16>()
-}
+tests!(cosines_agree: cosines_of_f32 = f32, cosines_of_f16 = f16, cosines_of_bf16 = bf16);
 
 #[test]
 fn hostile_rows() -> Outcome {

@@ -1,8 +1,12 @@
 //! Muon against its oracle: shapes, element types, numbers; skipped steps, a descent, wrong calls. On
 //! whichever driver is there.
 
-use crate::ops_optim::{Outcome, numbers, stream};
+use std::collections::BTreeSet;
+
+use crate::common::{Outcome, stream};
+use crate::ops_optim::numbers;
 use ironwarp::ops::convert::convert;
+use ironwarp::ops::elementwise::copy_into;
 use ironwarp::ops::optim::{GradientNorm, Muon, MuonConfig, MuonScale, NormConfig, StateConfig};
 use ironwarp::{DType, Error, Stream, Tensor, TensorError, TensorMut};
 use reference::optim::{Muon as Oracle, State};
@@ -159,6 +163,71 @@ fn a_step_is_skipped_where_the_norm_says_so() -> Outcome {
     Ok(())
 }
 
+/// Three steps in a row, and two of one optimiser and one of another that takes over its state and weights:
+/// with moments and weights that are rounded by the number of the step, and with weights in f32 beside those
+/// in bf16.
+#[test]
+fn a_training_is_taken_up_again() -> Outcome {
+    let stream = stream()?;
+    let grads = tensors(&stream, DType::F32, 100)?;
+    let grads: Vec<&Tensor> = grads.iter().collect();
+    let short = StateConfig { moments: DType::BF16, ..StateConfig::default() };
+    let master = StateConfig { master: true, ..StateConfig::default() };
+    for state in [short, master] {
+        let config = MuonConfig { state, ..config() };
+        let step =
+            |muon: &mut Muon, params: &mut [Tensor]| muon.step(&stream, &mut views(params)?, &grads, None);
+        let mut params = tensors(&stream, DType::BF16, 1)?;
+        let mut muon = Muon::new(&stream, &views(&mut params)?, config)?;
+        for _ in 0..2 {
+            step(&mut muon, &mut params)?;
+        }
+        let mut later = params.iter().map(Tensor::copy).collect::<Result<Vec<_>, _>>()?;
+        let mut other = Muon::new(&stream, &views(&mut later)?, config)?;
+        let kept = muon.state(&stream)?;
+        let names: BTreeSet<&String> = kept.iter().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), kept.len(), "{names:?}");
+        let mut taken = 0;
+        other.restore(&stream, |name, to| {
+            taken += 1;
+            let (_, from) = kept.iter().find(|(kept, _)| kept == name).expect("a tensor of each name");
+            copy_into(&stream, from, to)
+        })?;
+        assert_eq!(taken, kept.len());
+        drop(kept);
+        step(&mut muon, &mut params)?;
+        step(&mut other, &mut later)?;
+        assert_eq!((muon.steps(&stream)?, other.steps(&stream)?), (3, 3));
+        for (i, (want, got)) in params.iter().zip(&later).enumerate() {
+            assert_eq!(numbers(&stream, got)?, numbers(&stream, want)?, "{state:?}, parameter {i}");
+        }
+    }
+    Ok(())
+}
+
+/// Half the rate by the factor, and by the configuration: the same bits, since it is a power of two.
+#[test]
+fn parameters_learn_each_at_their_own_rate() -> Outcome {
+    let stream = stream()?;
+    let grads = tensors(&stream, DType::F32, 100)?;
+    let grads: Vec<&Tensor> = grads.iter().collect();
+    let run = |learning_rate, factor: Option<f64>| -> Outcome<Vec<Vec<f32>>> {
+        let mut params = tensors(&stream, DType::F32, 1)?;
+        let config = MuonConfig { learning_rate, ..config() };
+        let mut muon = Muon::new(&stream, &views(&mut params)?, config)?;
+        if let Some(factor) = factor {
+            muon.set_learning_rate_factor(1, factor)?;
+        }
+        muon.step(&stream, &mut views(&mut params)?, &grads, None)?;
+        Ok(params.iter().map(|x| x.to_vec(&stream)).collect::<Result<_, _>>()?)
+    };
+    let (whole, half, one) = (run(RATE, None)?, run(RATE / 2.0, None)?, run(RATE, Some(0.5))?);
+    compare::bitwise_equal("half the rate", &one[1], &half[1])?;
+    compare::bitwise_equal("the others'", &one[0], &whole[0])?;
+    assert_ne!(whole[1], half[1]);
+    Ok(())
+}
+
 /// Half the mean square of `w - target`, beside the same descent in f64.
 #[test]
 fn losses_fall_as_in_f64() -> Outcome {
@@ -228,6 +297,8 @@ fn wrong_calls() -> Outcome {
         matches!(error.as_ref().err().and_then(Error::tensor_error), Some(TensorError::Shape { .. })),
         "{error:?}"
     );
-    assert!(muon.set_weight_decay(1, 0.0).is_err());
+    assert!(muon.set_weight_decay(1, 0.0).is_err() && muon.set_learning_rate_factor(1, 1.0).is_err());
+    let error = muon.set_learning_rate_factor(0, -1.0).unwrap_err();
+    assert!(matches!(error, Error::InvalidArgument { operation: "Muon", argument: "factor", .. }), "{error}");
     Ok(())
 }

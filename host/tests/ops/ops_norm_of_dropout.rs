@@ -1,36 +1,26 @@
 //! Norms of `dropout(x) + residual`: the mask is that of dropout bit for bit, and the rest the norm's.
 
-use crate::lying::{EPS, Lying, exact};
+use crate::common::{Outcome, norm_oracle, stream, tests};
+use crate::lying::{Lying, exact};
+use crate::norms::{EPS, backward, plain};
 use half::{bf16, f16};
 use ironwarp::bytemuck;
 use ironwarp::graph::Graph;
 use ironwarp::ops::convert::convert;
 use ironwarp::ops::dropout::{Generator, dropout};
-use ironwarp::ops::gemm::Activation;
 use ironwarp::ops::row::{Norm, NormBackward, NormKind};
 use ironwarp::tensor::Element;
-use ironwarp::{DType, Device, DeviceBuffer, Error, Stream, Tensor, TensorError};
+use ironwarp::{DType, DeviceBuffer, Error, Stream, Tensor, TensorError};
 use num::E4M3;
 use reference::random::dropout as oracle;
-use reference::row::{Row, find, norm_backward};
-use std::error::Error as StdError;
+use reference::row::{Row, norm_backward};
 use testkit::{Family, compare, input, tolerance};
-
-type Outcome = Result<(), Box<dyn StdError>>;
 
 const SEED: u64 = 0x0123_4567_89ab_cdef;
 /// A multiple of 2^-16.
 const PROBABILITY: f64 = 0.375;
 const CALL: u32 = 3;
 const KINDS: [NormKind; 2] = [NormKind::Layer, NormKind::Rms];
-
-fn stream() -> Result<Stream, Error> {
-    Device::open(0)?.stream()
-}
-
-fn plain(kind: NormKind) -> Norm<'static> {
-    Norm { kind, weight: None, bias: None, eps: EPS, activation: Activation::None }
-}
 
 /// At step 1.
 fn generator(stream: &Stream) -> Result<Generator, Error> {
@@ -73,16 +63,10 @@ fn agrees<T: Element + testkit::Element + Into<f64>>() -> Outcome {
             compare::bitwise_equal(&what, &sum, &unfused)?;
             let limit = tolerance::find(&format!("dropout {}", <T as Element>::DTYPE)).tolerance();
             compare::accumulated(&what, &sum, &of_sum, &size, &sides, limit)?;
-            let (mut want, mut scale) = (Vec::new(), Vec::new());
-            for x in exact(&sum).chunks(columns.max(1)) {
-                let row = Row { x, weight: Some(&weights), bias: Some(&biases), eps: EPS };
-                let of_row = find(kind.name())(&row);
-                want.extend(of_row.value);
-                scale.extend(of_row.magnitude);
-            }
+            let want = norm_oracle(kind, &exact(&sum), [&weights, &biases]);
             let limit = tolerance::find(&format!("{} {}", kind.name(), <T as Element>::DTYPE));
             let y: Vec<T> = got.y.to_vec(&stream)?;
-            compare::accumulated(&what, &y, &want, &scale, &sides, limit.for_terms(columns))?;
+            compare::accumulated(&what, &y, &want.value, &want.magnitude, &sides, limit.for_terms(columns))?;
             let again = fused.add_and_run(&stream, &x, &residual, true)?;
             compare::bitwise_equal(&what, &y, &again.y.to_vec::<T>(&stream)?)?;
         }
@@ -90,20 +74,7 @@ fn agrees<T: Element + testkit::Element + Into<f64>>() -> Outcome {
     Ok(())
 }
 
-#[test]
-fn f32_agrees() -> Outcome {
-    agrees::<f32>()
-}
-
-#[test]
-fn f16_agrees() -> Outcome {
-    agrees::<f16>()
-}
-
-#[test]
-fn bf16_agrees() -> Outcome {
-    agrees::<bf16>()
-}
+tests!(agrees: f32_agrees = f32, f16_agrees = f16, bf16_agrees = bf16);
 
 /// In f32 nothing is rounded in between: hostile rows give the same bits as dropout and the norm.
 #[test]
@@ -226,9 +197,7 @@ fn gradients_have_the_same_mask() -> Outcome {
         let fused = plain(kind).dropout(PROBABILITY, &generator, CALL);
         let normed = fused.add_and_run(&stream, &x, &residual, true)?;
         let (sum, moments) = (normed.sum.expect("added"), normed.moments.expect("asked for"));
-        let (weight, of_shared) = (None, [false; 2]);
-        let backward =
-            NormBackward { kind, x: &sum, dy: &dy, moments: &moments, weight, residual: None, of_shared };
+        let backward = NormBackward { of_shared: [false; 2], ..backward(kind, &sum, &dy, &moments) };
         let of_sum = backward.run(&stream)?.x;
         let of_x = dropout(&stream, &of_sum, PROBABILITY, &generator, CALL)?.to_vec::<f32>(&stream)?;
         let (mut want, mut scale) = (Vec::new(), Vec::new());

@@ -1,30 +1,20 @@
 //! Norms whose results are e4m3: against the oracle, and bit for bit as norm, product and conversion.
 
-use crate::lying::{EPS, Lying, exact};
+use crate::common::{Outcome, norm_oracle, stream, tests};
+use crate::lying::{Lying, exact};
+use crate::norms::plain;
 use half::{bf16, f16};
 use ironwarp::ops::convert::convert;
-use ironwarp::ops::gemm::Activation;
 use ironwarp::ops::row::{Norm, NormKind, Normed};
 use ironwarp::tensor::Element;
-use ironwarp::{DType, Device, DeviceBuffer, Error, Stream, Tensor, TensorError};
+use ironwarp::{DType, DeviceBuffer, Error, Stream, Tensor, TensorError};
 use num::E4M3;
-use reference::row::{Row, find};
-use std::error::Error as StdError;
+use reference::Accumulated;
 use testkit::{Family, compare, input, tolerance};
-
-type Outcome = Result<(), Box<dyn StdError>>;
 
 /// Some results are beyond the largest e4m3 by this factor.
 const SCALE: f32 = 200.0;
 const KINDS: [NormKind; 2] = [NormKind::Layer, NormKind::Rms];
-
-fn stream() -> Result<Stream, Error> {
-    Device::open(0)?.stream()
-}
-
-fn plain(kind: NormKind) -> Norm<'static> {
-    Norm { kind, weight: None, bias: None, eps: EPS, activation: Activation::None }
-}
 
 /// The results, and the largest magnitude of what was scaled.
 struct Got {
@@ -64,13 +54,8 @@ fn agrees<T: Element + testkit::Element + Into<f64>>() -> Outcome {
             let got = run(norm, &stream, &of_x, with_residual.then_some(&of_residual))?;
             let sum = got.normed.sum.as_ref().map(|sum| sum.to_vec::<T>(&stream)).transpose()?;
             assert_eq!(sum.is_some(), with_residual);
-            let (mut want, mut scale) = (Vec::new(), Vec::new());
-            for x in exact(&sum.unwrap_or(x)).chunks(columns) {
-                let row = Row { x, weight: Some(&weights), bias: Some(&biases), eps: EPS };
-                let of_row = find(kind.name())(&row);
-                want.extend(of_row.value);
-                scale.extend(of_row.magnitude);
-            }
+            let Accumulated { value: want, magnitude: scale } =
+                norm_oracle(kind, &exact(&sum.unwrap_or(x)), [&weights, &biases]);
             let largest = |values: &[f64]| values.iter().fold(0.0, |most: f64, value| most.max(value.abs()));
             let what = format!("{kind:?} {} {sides:?} {lying:?} {with_residual}", <T as Element>::DTYPE);
             // Before it is rounded to e4m3 the result is an f32, whatever the rows are.
@@ -89,20 +74,7 @@ fn agrees<T: Element + testkit::Element + Into<f64>>() -> Outcome {
     Ok(())
 }
 
-#[test]
-fn f32_agrees() -> Outcome {
-    agrees::<f32>()
-}
-
-#[test]
-fn f16_agrees() -> Outcome {
-    agrees::<f16>()
-}
-
-#[test]
-fn bf16_agrees() -> Outcome {
-    agrees::<bf16>()
-}
+tests!(agrees: f32_agrees = f32, f16_agrees = f16, bf16_agrees = bf16);
 
 /// Rows of hostile numbers: what the norm makes of them, and the conversion. f32 has no rounding between
 /// the two, so they are the same bits.

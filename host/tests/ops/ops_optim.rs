@@ -1,21 +1,15 @@
 //! Optimisers and the norm of gradients against their oracles: every rule, element type, length and
 //! alignment. On whichever driver is there.
 
+use crate::common::{Outcome, stream};
 use half::{bf16, f16};
 use ironwarp::ops::convert::convert;
 use ironwarp::ops::optim::{
     AdamW, AdamWConfig, GradientNorm, Lion, LionConfig, NormConfig, Sgd, SgdConfig, StateConfig,
 };
-use ironwarp::{DType, Device, Error, Stream, Tensor, TensorMut};
+use ironwarp::{DType, Error, Stream, Tensor, TensorMut};
 use reference::optim::{Rule, State, clip_factor, norm};
-use std::error::Error as StdError;
 use testkit::{Family, Tolerance, compare, input, tolerance};
-
-pub type Outcome<T = ()> = Result<T, Box<dyn StdError>>;
-
-pub fn stream() -> Result<Stream, Error> {
-    Device::open(0)?.stream()
-}
 
 /// Nothing, parts of vectors, whole blocks and one more, a chunk, and rests behind chunks.
 const LENGTHS: [usize; 14] = [0, 1, 2, 7, 8, 31, 32, 33, 255, 256, 257, 1000, 4099, 8195];

@@ -1,7 +1,8 @@
 //! The promises of optimisers beside their formulas: the same bits however tensors are dealt out, rounding
 //! that is right on average, hostile gradients, wrong calls. On whichever driver is there.
 
-use crate::ops_optim::{Held, Outcome, all, numbers, stream};
+use crate::common::{Outcome, stream};
+use crate::ops_optim::{Held, all, numbers};
 use half::bf16;
 use ironwarp::ops::optim::{
     AdamW, AdamWConfig, GradientNorm, Lion, LionConfig, NormConfig, Sgd, SgdConfig, StateConfig,

@@ -1,15 +1,13 @@
 //! Pooling and its gradients against the oracle, on whichever driver is there.
 
+use crate::common::{Outcome, stream};
 use half::{bf16, f16};
 use ironwarp::bytemuck::Pod;
 use ironwarp::ops::pool::Pool2d;
 use ironwarp::tensor::Element;
-use ironwarp::{DType, Device, Error, Stream, Tensor, TensorError};
+use ironwarp::{DType, Error, Tensor, TensorError};
 use reference::conv::{Axis, Pool};
-use std::error::Error as StdError;
 use testkit::{Family, compare, input, tolerance};
-
-type Outcome = Result<(), Box<dyn StdError>>;
 
 /// Images, channels, and for both axes: input, window, stride, padding, dilation.
 type Case = (usize, usize, [usize; 5], [usize; 5]);
@@ -23,10 +21,6 @@ const CASES: &[Case] = &[
     (1, 12, [11, 2, 5, 0, 1], [10, 3, 4, 1, 3]),
     (0, 8, [5, 3, 2, 1, 1], [5, 3, 2, 1, 1]),
 ];
-
-fn stream() -> Result<Stream, Error> {
-    Device::open(0)?.stream()
-}
 
 fn oracle(&(images, channels, height, width): &Case) -> Pool {
     let axis = |[input, filter, stride, padding, dilation]: [usize; 5]| Axis {

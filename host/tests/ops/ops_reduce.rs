@@ -1,10 +1,8 @@
 //! `reduce` (sum, maximum) against its oracles, on whichever driver is there.
 
+use crate::common::Outcome;
 use ironwarp::{Device, DeviceBuffer, Error, ops::reduce};
-use std::error::Error as StdError;
 use testkit::{Family, compare, input, spot_special, tolerance};
-
-type Outcome = Result<(), Box<dyn StdError>>;
 
 /// Around a warp, a block's tile (4096), two stages; the longest has several tiles a block on no device, but
 /// many partials.

@@ -1,20 +1,14 @@
 //! Reductions along axes against their oracles: every operation and type, rows and columns of every length,
 //! layouts, wrong calls. On whichever driver is there.
 
+use crate::common::{Outcome, stream};
 use half::{bf16, f16};
 use ironwarp::ops::reduce::{ReduceOp, argmax, argmin, mean, reduce, sum};
 use ironwarp::tensor::Element;
-use ironwarp::{DType, Device, Error, Stream, Tensor, TensorError};
+use ironwarp::{DType, Error, Tensor, TensorError};
 use reference::reduction as oracle;
-use std::error::Error as StdError;
 use testkit::tolerance::{self, Row};
 use testkit::{Family, Random, Tolerance, compare, input};
-
-type Outcome = Result<(), Box<dyn StdError>>;
-
-fn stream() -> Result<Stream, Error> {
-    Device::open(0)?.stream()
-}
 
 /// Shapes and the axes that go: a thread, a warp and a block a row, several chunks; columns with and without
 /// vectors, several chunks; axes that need a copy; nothing.

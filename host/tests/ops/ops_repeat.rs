@@ -3,18 +3,16 @@
 //!
 //! A process has one schedule, so the program runs itself again for each.
 
+use crate::common::Outcome;
 use half::bf16;
 use ironwarp::ops::gemm::{Gemm, Matmul, Matrix, MatrixMut, candidates, gemm_f32};
 use ironwarp::ops::index::{Indices, scatter, scatter_add};
 use ironwarp::ops::reduce::sum;
 use ironwarp::ops::{reduce, saxpy::saxpy, transpose::transpose};
 use ironwarp::{DType, Device, DeviceBuffer, Tensor};
-use std::error::Error;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::process::Command;
 use testkit::{Family, input};
-
-type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 /// Schedules tried.
 const SEEDS: u64 = 20;

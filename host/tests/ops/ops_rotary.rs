@@ -1,18 +1,16 @@
 //! Rotary position embedding against its oracle: element types, shapes, strides, positions; in place and
 //! back. On whichever driver is there.
 
+use crate::common::{Outcome, stream};
 use half::{bf16, f16};
 use ironwarp::ops::index::Indices;
 use ironwarp::ops::rotary::{
     Positions, RotaryTables, rotary, rotary_backward, rotary_backward_in_place, rotary_in_place,
 };
 use ironwarp::tensor::Element;
-use ironwarp::{Device, Error, Stream, Tensor, TensorError};
+use ironwarp::{Error, Tensor, TensorError};
 use reference::rotary::{angle, rotary as oracle};
-use std::error::Error as StdError;
 use testkit::{Family, Tolerance, compare, input, tolerance};
-
-type Outcome = Result<(), Box<dyn StdError>>;
 
 const BASE: f64 = 1e4;
 /// `[batch, rows, heads, columns]`, and how many columns turn.
@@ -27,10 +25,6 @@ const SHAPES: [([usize; 4], usize); 9] = [
     ([2, 0, 3, 64], 64),
     ([1, 3, 5, 72], 48),
 ];
-
-fn stream() -> Result<Stream, Error> {
-    Device::open(0)?.stream()
-}
 
 /// The elements, turned by the positions of their rows, or back.
 fn expected(

@@ -1,19 +1,13 @@
 //! Every function of rows against its oracle: each type, rows of every length, other dimensions, strides,
 //! hostile values, repeats. A new function is tested by its row in `RowOp`.
 
+use crate::common::{Outcome, stream, tests};
 use half::{bf16, f16};
 use ironwarp::ops::row::{Affine, RowOp, log_softmax, row, softmax};
 use ironwarp::tensor::Element;
-use ironwarp::{DType, Device, Error, Stream, Tensor, TensorError};
+use ironwarp::{DType, Error, Tensor, TensorError};
 use reference::row::Row;
-use std::error::Error as StdError;
 use testkit::{Family, compare, input, tolerance};
-
-type Outcome = Result<(), Box<dyn StdError>>;
-
-fn stream() -> Result<Stream, Error> {
-    Device::open(0)?.stream()
-}
 
 /// Rows and columns: a thread, a warp, a block a row; long rows; rows that begin
 /// anywhere in a vector; no rows, and rows of nothing.
@@ -102,25 +96,7 @@ fn agrees<T: Element + testkit::Element + Into<f64>>() -> Outcome {
     Ok(())
 }
 
-#[test]
-fn f64_agrees() -> Outcome {
-    agrees::<f64>()
-}
-
-#[test]
-fn f32_agrees() -> Outcome {
-    agrees::<f32>()
-}
-
-#[test]
-fn f16_agrees() -> Outcome {
-    agrees::<f16>()
-}
-
-#[test]
-fn bf16_agrees() -> Outcome {
-    agrees::<bf16>()
-}
+tests!(agrees: f64_agrees = f64, f32_agrees = f32, f16_agrees = f16, bf16_agrees = bf16);
 
 #[test]
 fn every_dimension_and_layout() -> Outcome {

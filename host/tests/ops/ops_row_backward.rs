@@ -1,23 +1,18 @@
 //! Gradients of functions of rows against their oracles, and what is fused to norms.
 
-use crate::lying::{EPS, Lying, exact};
+use crate::common::{Outcome, stream, tests};
+use crate::lying::{Lying, exact};
+use crate::norms::{EPS, backward, plain};
 use half::{bf16, f16};
 use ironwarp::ops::gemm::Activation;
 use ironwarp::ops::row::{
     Affine, Norm, NormBackward, NormKind, RowOp, log_softmax_backward, row, softmax_backward,
 };
 use ironwarp::tensor::Element;
-use ironwarp::{Device, Error, Stream, Tensor, TensorError};
+use ironwarp::{Error, Stream, Tensor, TensorError};
 use reference::elementwise::{gelu, gelu_tanh, silu};
 use reference::row::{Row, find, norm_backward, softmax_backward as softmax_oracle};
-use std::error::Error as StdError;
 use testkit::{Family, compare, input, tolerance};
-
-type Outcome = Result<(), Box<dyn StdError>>;
-
-fn stream() -> Result<Stream, Error> {
-    Device::open(0)?.stream()
-}
 
 /// No rows; rows of a few lanes, a warp, several warps, a block; parts of rows in a cluster; rows that begin
 /// anywhere in a vector; more rows than the blocks of a device take at once.
@@ -67,20 +62,7 @@ fn softmax_agrees<T: Element + testkit::Element + Into<f64>>() -> Outcome {
     Ok(())
 }
 
-#[test]
-fn softmax_of_f32() -> Outcome {
-    softmax_agrees::<f32>()
-}
-
-#[test]
-fn softmax_of_f16() -> Outcome {
-    softmax_agrees::<f16>()
-}
-
-#[test]
-fn softmax_of_bf16() -> Outcome {
-    softmax_agrees::<bf16>()
-}
+tests!(softmax_agrees: softmax_of_f32 = f32, softmax_of_f16 = f16, softmax_of_bf16 = bf16);
 
 /// Operands of a norm's gradient.
 struct Case<T> {
@@ -108,17 +90,10 @@ impl<T: Element + testkit::Element + Into<f64>> Case<T> {
         let matrix = |values: &[T]| lying.matrix(stream, sides, values);
         let weight = Tensor::from_slice(stream, &[columns], &self.weight)?;
         let (x, dy, residual) = (matrix(&self.x)?, matrix(&self.dy)?, matrix(&self.residual)?);
-        let norm = Norm { kind, weight: Some(&weight), bias: None, eps: EPS, activation: Activation::None };
+        let norm = Norm { weight: Some(&weight), ..plain(kind) };
         let moments = norm.run_for_gradient(stream, &x)?.moments.expect("a pass for a gradient");
-        let backward = NormBackward {
-            kind,
-            x: &x,
-            dy: &dy,
-            moments: &moments,
-            weight: Some(&weight),
-            residual: with_residual.then_some(&residual),
-            of_shared: [true, true],
-        };
+        let (weight, residual) = (Some(&weight), with_residual.then_some(&residual));
+        let backward = NormBackward { weight, residual, ..backward(kind, &x, &dy, &moments) };
         let got = backward.run(stream)?;
         let weights = exact(&self.weight);
         let (mut of_x, mut scale) = (Vec::new(), Vec::new());
@@ -176,20 +151,7 @@ fn norms_agree<T: Element + testkit::Element + Into<f64>>() -> Outcome {
     Ok(())
 }
 
-#[test]
-fn norms_of_f32() -> Outcome {
-    norms_agree::<f32>()
-}
-
-#[test]
-fn norms_of_f16() -> Outcome {
-    norms_agree::<f16>()
-}
-
-#[test]
-fn norms_of_bf16() -> Outcome {
-    norms_agree::<bf16>()
-}
+tests!(norms_agree: norms_of_f32 = f32, norms_of_f16 = f16, norms_of_bf16 = bf16);
 
 /// The gradient by `x` alone, and by one of both that rows share, are the same bits as with all of them.
 #[test]
@@ -200,20 +162,9 @@ fn gradients_that_are_not_wanted_are_left_out() -> Outcome {
         let x = Tensor::from_slice(&stream, &sides, &case.x)?;
         let dy = Tensor::from_slice(&stream, &sides, &case.dy)?;
         let kind = NormKind::Layer;
-        let norm = Norm { kind, weight: None, bias: None, eps: EPS, activation: Activation::None };
+        let norm = plain(kind);
         let moments = norm.run_for_gradient(&stream, &x)?.moments.expect("a pass for a gradient");
-        let of = |of_shared| {
-            let backward = NormBackward {
-                kind,
-                x: &x,
-                dy: &dy,
-                moments: &moments,
-                weight: None,
-                residual: None,
-                of_shared,
-            };
-            backward.run(&stream)
-        };
+        let of = |of_shared| NormBackward { of_shared, ..backward(kind, &x, &dy, &moments) }.run(&stream);
         let (both, weight, none) = (of([true, true])?, of([true, false])?, of([false, false])?);
         let bits = |tensor: &Option<Tensor>| {
             tensor.as_ref().map(|tensor| tensor.to_vec::<bf16>(&stream)).transpose()
@@ -236,21 +187,12 @@ fn constant_rows_have_no_gradient() -> Outcome {
         let x = Tensor::from_slice(&stream, &[2, columns], &vec![3.0f32; 2 * columns])?;
         let dy = Tensor::from_slice(&stream, &[2, columns], &vec![1.0f32; 2 * columns])?;
         let kind = NormKind::Layer;
-        let norm = Norm { kind, weight: None, bias: None, eps: EPS, activation: Activation::None };
+        let norm = plain(kind);
         let normed = norm.run_for_gradient(&stream, &x)?;
         assert!(normed.y.to_vec::<f32>(&stream)?.iter().all(|&v| v == 0.0));
         let moments = normed.moments.expect("a pass for a gradient");
         assert_eq!(moments.to_vec::<f32>(&stream)?[..2], [3.0; 2]);
-        let backward = NormBackward {
-            kind,
-            x: &x,
-            dy: &dy,
-            moments: &moments,
-            weight: None,
-            residual: None,
-            of_shared: [true; 2],
-        };
-        let gradients = backward.run(&stream)?;
+        let gradients = backward(kind, &x, &dy, &moments).run(&stream)?;
         assert!(gradients.x.to_vec::<f32>(&stream)?.iter().all(|v| v.abs() < 1e-3));
         assert!(gradients.weight.expect("wanted").to_vec::<f32>(&stream)?.iter().all(|&v| v == 0.0));
         assert!(gradients.bias.expect("wanted").to_vec::<f32>(&stream)?.iter().all(|&v| v == 2.0));
@@ -312,7 +254,7 @@ fn wrong_calls_say_what_to_do() -> Outcome {
         matches!(e, TensorError::Axis { .. })
     });
     let kind = NormKind::Layer;
-    let norm = Norm { kind, weight: None, bias: None, eps: EPS, activation: Activation::SwiGlu };
+    let norm = Norm { activation: Activation::SwiGlu, ..plain(kind) };
     let error = norm.run(&stream, &x).expect_err("two values");
     assert!(matches!(error, Error::InvalidArgument { argument: "activation", .. }), "{error}");
     let norm = Norm { activation: Activation::None, ..norm };
@@ -320,15 +262,7 @@ fn wrong_calls_say_what_to_do() -> Outcome {
         matches!(e, TensorError::Shape { what: "residual", .. })
     });
     let moments = norm.run_for_gradient(&stream, &x)?.moments.expect("a pass for a gradient");
-    let backward = NormBackward {
-        kind,
-        x: &x,
-        dy: &x,
-        moments: &moments,
-        weight: None,
-        residual: None,
-        of_shared: [true; 2],
-    };
+    let backward = backward(kind, &x, &x, &moments);
     is(NormBackward { dy: &short, ..backward }.run(&stream).expect_err("another shape"), |e| {
         matches!(e, TensorError::Shape { what: "dy", .. })
     });

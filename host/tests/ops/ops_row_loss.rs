@@ -1,18 +1,12 @@
 //! Cross-entropy and its gradient against the oracle.
 
+use crate::common::{Outcome, stream, tests};
 use half::{bf16, f16};
 use ironwarp::ops::row::{CrossEntropy, Reduction};
 use ironwarp::tensor::Element;
-use ironwarp::{DType, Device, Error, Stream, Tensor, TensorError};
+use ironwarp::{DType, Error, Tensor, TensorError};
 use reference::row::CrossEntropy as Oracle;
-use std::error::Error as StdError;
 use testkit::{Family, compare, input, tolerance};
-
-type Outcome = Result<(), Box<dyn StdError>>;
-
-fn stream() -> Result<Stream, Error> {
-    Device::open(0)?.stream()
-}
 
 /// Rows of some lanes, a warp, a block, a cluster; rows that begin anywhere in a vector.
 const SHAPES: [[usize; 2]; 10] = [
@@ -108,20 +102,7 @@ fn agrees<T: Element + testkit::Element + Into<f64>>() -> Outcome {
     Ok(())
 }
 
-#[test]
-fn of_f32() -> Outcome {
-    agrees::<f32>()
-}
-
-#[test]
-fn of_f16() -> Outcome {
-    agrees::<f16>()
-}
-
-#[test]
-fn of_bf16() -> Outcome {
-    agrees::<bf16>()
-}
+tests!(agrees: of_f32 = f32, of_f16 = f16, of_bf16 = bf16);
 
 /// Rows apart from each other, from an odd element on: what is between them stays.
 #[test]

@@ -1,10 +1,8 @@
 //! `saxpy` against its oracle, on whichever driver is there.
 
+use crate::common::Outcome;
 use ironwarp::{Device, DeviceBuffer, Error, ops::saxpy::saxpy};
-use std::error::Error as StdError;
 use testkit::{Family, compare, input, tolerance};
-
-type Outcome = Result<(), Box<dyn StdError>>;
 
 /// Around a vector, a block's tile (4096) and two of them.
 const LENGTHS: [usize; 12] = [0, 1, 3, 4, 5, 255, 1000, 4095, 4096, 4097, 8191, 10_000];

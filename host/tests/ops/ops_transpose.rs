@@ -1,10 +1,8 @@
 //! `transpose` against its oracle, on whichever driver is there.
 
+use crate::common::Outcome;
 use ironwarp::{Device, DeviceBuffer, Error, ops::transpose::transpose};
-use std::error::Error as StdError;
 use testkit::{Family, compare, input};
-
-type Outcome = Result<(), Box<dyn StdError>>;
 
 /// Around a 16-byte unit, a tile's side (64), two tiles; square, thin and empty.
 const SHAPES: [(usize, usize); 20] = [

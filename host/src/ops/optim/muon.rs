@@ -22,6 +22,8 @@ const NAME: &str = "Muon";
 /// The quintic polynomial that Newton-Schulz's iteration applies to singular values (Jordan et al. 2024): its
 /// slope at 0 is as large as keeps them between 0.7 and 1.2 at the end.
 const COEFFICIENTS: [f64; 3] = [3.4445, -4.7750, 2.0315];
+/// What the names of a state begin with: of the averages of gradients, and of the weights.
+const PARTS: [&str; 2] = ["average.", "weight."];
 /// Most iterations: each raises a factor of the matrix by [`COEFFICIENTS`]`[0]`, which f32 has to hold.
 const MAX_ITERATIONS: u32 = 20;
 
@@ -198,7 +200,7 @@ impl Muon {
         let tables = Tables::default();
         let mut muon = Muon { momentum, groups, places, tables, descent, scales, iterations, eps };
         for parameter in 0..shapes.len() {
-            muon.descent.set_learning_rate_factor(parameter, muon.scales[parameter])?;
+            muon.set_learning_rate_factor(parameter, 1.0)?;
             muon.set_weight_decay(parameter, weight_decay)?;
         }
         Ok(muon)
@@ -280,6 +282,15 @@ impl Muon {
         self.descent.set_learning_rate(stream, learning_rate)
     }
 
+    /// As [`Optimizer::set_learning_rate_factor`]. Multiplies the [`MuonScale`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_learning_rate_factor(&mut self, parameter: usize, factor: f64) -> Result<()> {
+        not_negative(NAME, "factor", factor)?;
+        self.descent.set_learning_rate_factor(parameter, factor * self.scale(parameter))
+    }
+
     /// As [`Optimizer::set_weight_decay`].
     ///
     /// # Errors
@@ -287,8 +298,12 @@ impl Muon {
     pub fn set_weight_decay(&mut self, parameter: usize, weight_decay: f64) -> Result<()> {
         not_negative(NAME, "weight_decay", weight_decay)?;
         // The scale of a step is a factor of its learning rate, by which weight decay is not to change.
-        let scale = self.scales.get(parameter).copied().unwrap_or(1.0);
-        self.descent.set_weight_decay(parameter, weight_decay / scale)
+        self.descent.set_weight_decay(parameter, weight_decay / self.scale(parameter))
+    }
+
+    /// Of a parameter that there is not, 1: the callers' own checks refuse it.
+    fn scale(&self, parameter: usize) -> f64 {
+        self.scales.get(parameter).copied().unwrap_or(1.0)
     }
 
     /// As [`Optimizer::steps`].
@@ -314,6 +329,34 @@ impl Muon {
     pub fn set_steps(&mut self, stream: &Stream, steps: u64) -> Result<()> {
         self.momentum.set_steps(stream, steps)?;
         self.descent.set_steps(stream, steps)
+    }
+
+    /// As [`Optimizer::state`].
+    ///
+    /// # Errors
+    /// As there.
+    #[track_caller]
+    pub fn state(&self, stream: &Stream) -> Result<Vec<(String, Tensor)>> {
+        let parts = [self.momentum.state(stream)?, self.descent.state(stream)?];
+        let named = PARTS.into_iter().zip(parts).flat_map(|(part, of_it)| {
+            of_it.into_iter().map(move |(name, tensor)| (format!("{part}{name}"), tensor))
+        });
+        Ok(named.collect())
+    }
+
+    /// As [`Optimizer::restore`].
+    ///
+    /// # Errors
+    /// As there.
+    #[track_caller]
+    pub fn restore(
+        &mut self,
+        stream: &Stream,
+        mut read: impl FnMut(&str, TensorMut<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let [average, weight] = PARTS;
+        self.momentum.restore(stream, |name, to| read(&format!("{average}{name}"), to))?;
+        self.descent.restore(stream, |name, to| read(&format!("{weight}{name}"), to))
     }
 
     /// The average of a parameter's gradients, PyTorch's `momentum_buffer`, of its shape. Drop the tensor
