@@ -1,5 +1,6 @@
 //! Compares a kernel's result with its oracle.
 
+use crate::tolerance::Row;
 use crate::{Element, Tolerance};
 use std::fmt;
 
@@ -177,6 +178,11 @@ fn same_magnitudes(what: &str, want: &[f64], magnitude: &[f64], shape: &[usize])
     Err(Mismatch::Length { what: format!("{what} (magnitudes)"), got, want, shape })
 }
 
+/// Whether an estimated time is as near to a measured one as the table allows, by the logarithm of their ratio.
+pub fn is_foreseen(estimated: f64, measured: f64, row: &Row) -> bool {
+    (estimated / measured).ln().abs() < row.tolerance().absolute
+}
+
 /// Requires equal bits in all elements: -0 is not 0, and NaN payloads count.
 ///
 /// # Errors
@@ -279,8 +285,9 @@ fn coordinate(mut index: usize, shape: &[usize]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Mismatch, accumulated, bitwise_equal, elementwise, rounded};
+    use super::{Mismatch, accumulated, bitwise_equal, elementwise, is_foreseen, rounded};
     use crate::Tolerance;
+    use crate::tolerance::GEMM_TIME;
 
     const TIGHT: Tolerance = Tolerance { absolute: 0.0, relative: 1e-6 };
 
@@ -360,5 +367,18 @@ mod tests {
         // Half of the smallest subnormal bf16, 2^-133.
         assert!(check(0.0, 2f64.powi(-134), Tolerance::EXACT).is_ok());
         assert!(check(0.0, 2f64.powi(-133), Tolerance::EXACT).is_err());
+    }
+
+    #[test]
+    fn times_are_compared_by_their_ratio() {
+        let far = GEMM_TIME.tolerance().absolute;
+        for (distance, fine) in [(0.9 * far, true), (1.1 * far, false)] {
+            for measured in [2.0, 1e4] {
+                let estimated = measured * distance.exp();
+                assert_eq!(is_foreseen(estimated, measured, &GEMM_TIME), fine, "{estimated}");
+                assert_eq!(is_foreseen(measured, estimated, &GEMM_TIME), fine, "{estimated}");
+            }
+        }
+        assert!(!is_foreseen(f64::NAN, 1.0, &GEMM_TIME));
     }
 }

@@ -325,6 +325,10 @@ table! {
         "As in bf16, with f16, of which the subnormal numbers may be off by one step.";
     ATTENTION_LSE = "attention, log-sum-exp", 16.0 * ROUND_F32, 8.0 * ROUND_F32, SquareRoot,
         "Scores as the tensor core sums them (gemm, 16 bits); a product with the scale, a sum of positive terms and a logarithm by lg2.approx (2^-22) are a few roundings more.";
+    GEMM_TIME = "estimated time of a product", 0.25, 0.0, None,
+        "Of the logarithm of the time: a model of few figures for a whole device, against one measurement of each shape. It only orders kernels, and the tests check apart which one comes first.";
+    GEMM_TIME_F32 = "estimated time of a product in f32", 0.35, 0.0, None,
+        "As of the others, by a model with fewer figures: it has two kernels to tell apart, and the test checks which one comes first.";
     COSINE_SCORE = "cosine_topk", 1e-6, 2.0 * ROUND_F32, SquareRoot,
         "Products of halves are exact in f32; K additions in the tensor core's own order, which truncates (twice the error of rounding), over norms correct to a few units; scale is 1.";
     OPTIM_STEP = "optim f32", STEP_F32, 8.0 * ROUND_F32, SquareRoot,

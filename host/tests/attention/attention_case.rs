@@ -1,5 +1,6 @@
 //! Attention with its oracle: what the tests share.
 
+use crate::refusal::subject;
 use bytemuck::Pod;
 use ironwarp::ops::attention::{Attention, Config, Heads, HeadsMut, Mask, Packed, Problem, candidates};
 use ironwarp::tensor::{DType, Element as TensorElement};
@@ -380,11 +381,5 @@ impl Case {
 
 /// The subject of an error that says everything.
 pub fn about(error: &Error) -> &'static str {
-    let text = error.to_string();
-    assert!(text.contains("attention") && text.contains("hint: "), "{text}");
-    match error {
-        Error::Length { what, .. } => what,
-        Error::InvalidArgument { argument, .. } => argument,
-        other => panic!("another kind of error: {other}"),
-    }
+    subject(error, "attention")
 }

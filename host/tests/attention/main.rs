@@ -2,6 +2,8 @@
 
 mod attention_case;
 mod decode_case;
+#[path = "../common/refusal.rs"]
+mod refusal;
 
 mod ops_attention;
 mod ops_attention_append;

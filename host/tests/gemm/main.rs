@@ -1,6 +1,8 @@
 //! Matrix products: every kernel against the oracle, selection, tuning.
 
 mod gemm_case;
+#[path = "../common/refusal.rs"]
+mod refusal;
 
 mod gemm_sm90;
 mod ops_gemm;
