@@ -95,7 +95,7 @@ impl<'a> Attention<'a> {
 
     /// Each query sees the keys `[r0, r1)` and `[r2, r3)` of its four numbers, as far as the mask shows them
     /// too: `[queries][4]` for all sequences, or `[batch][queries][4]`. Documents, prefixes, padding and
-    /// windows with first keys that all queries see are of this form.
+    /// windows with first keys that all queries see are of this form: [`super::ranges`] makes their tables.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for packed sequences;

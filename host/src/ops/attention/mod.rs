@@ -68,6 +68,7 @@ mod op;
 mod places;
 mod problem;
 mod quantized;
+pub mod ranges;
 mod select;
 mod tensor;
 
