@@ -44,8 +44,7 @@ impl Tensor {
                 format!("{k} places along the dimension that is summed over"),
             ));
         }
-        let batch =
-            Shape::of("matmul", a_batch)?.broadcast_in("matmul", &Shape::of("matmul", b_batch)?)?;
+        let batch = Shape::of("matmul", a_batch)?.broadcast_in("matmul", &Shape::of("matmul", b_batch)?)?;
         let stream = stream_of(self)?;
         let (a, b) = (batched(&stream, &a, &batch)?, batched(&stream, &b, &batch)?);
         let shape = Shape::of("matmul", &[batch.elements(), m, n])?;
