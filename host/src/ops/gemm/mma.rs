@@ -213,7 +213,10 @@ mod tests {
             // As the operands lie.
             let Candidate { estimate_us, .. } =
                 all.candidates.iter().find(|one| one.config.kernel == kernel).unwrap();
-            assert!(is_foreseen(estimate_us, us, &GEMM_TIME), "{m}x{n}x{k}: {estimate_us} us, measured {us}");
+            assert!(
+                is_foreseen(*estimate_us, us, &GEMM_TIME),
+                "{m}x{n}x{k}: {estimate_us} us, measured {us}"
+            );
         }
     }
 }
