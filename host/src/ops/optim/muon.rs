@@ -22,8 +22,8 @@ const NAME: &str = "Muon";
 /// The quintic polynomial that Newton-Schulz's iteration applies to singular values (Jordan et al. 2024): its
 /// slope at 0 is as large as keeps them between 0.7 and 1.2 at the end.
 const COEFFICIENTS: [f64; 3] = [3.4445, -4.7750, 2.0315];
-/// What the names of a state begin with: of the averages of gradients, and of the weights.
-const PARTS: [&str; 2] = ["average.", "weight."];
+/// What the names of a state end with: of the averages of gradients, and of the weights.
+const PARTS: [&str; 2] = [".average", ".weight"];
 /// Most iterations: each raises a factor of the matrix by [`COEFFICIENTS`]`[0]`, which f32 has to hold.
 const MAX_ITERATIONS: u32 = 20;
 
@@ -339,7 +339,7 @@ impl Muon {
     pub fn state(&self, stream: &Stream) -> Result<Vec<(String, Tensor)>> {
         let parts = [self.momentum.state(stream)?, self.descent.state(stream)?];
         let named = PARTS.into_iter().zip(parts).flat_map(|(part, of_it)| {
-            of_it.into_iter().map(move |(name, tensor)| (format!("{part}{name}"), tensor))
+            of_it.into_iter().map(move |(name, tensor)| (format!("{name}{part}"), tensor))
         });
         Ok(named.collect())
     }
@@ -355,8 +355,8 @@ impl Muon {
         mut read: impl FnMut(&str, TensorMut<'_>) -> Result<()>,
     ) -> Result<()> {
         let [average, weight] = PARTS;
-        self.momentum.restore(stream, |name, to| read(&format!("{average}{name}"), to))?;
-        self.descent.restore(stream, |name, to| read(&format!("{weight}{name}"), to))
+        self.momentum.restore(stream, |name, to| read(&format!("{name}{average}"), to))?;
+        self.descent.restore(stream, |name, to| read(&format!("{name}{weight}"), to))
     }
 
     /// The average of a parameter's gradients, PyTorch's `momentum_buffer`, of its shape. Drop the tensor
