@@ -1,9 +1,9 @@
 //! Asynchronous copies arrive when a thread waits for them, and no earlier.
 
-use crate::common::{fails, passes};
+use crate::common::{fails, get, passes};
 use ironwarp_simt::async_copy::{commit, copy, wait, wait_all};
 use ironwarp_simt::barrier::sync;
-use ironwarp_simt::memory::{Tracked, load, store};
+use ironwarp_simt::memory::{Tracked, store};
 use ironwarp_simt::shared::alloc_static;
 use ironwarp_simt::{FaultKind, LaunchConfig, StaticKey, thread};
 
@@ -30,12 +30,6 @@ fn stage(stage: usize, index: usize) -> *mut u32 {
 fn fetch(to: *mut u32, from: *const u8) {
     // SAFETY: checking is on.
     unsafe { copy(to.cast(), from, 4, 4) }
-}
-
-#[track_caller]
-fn get(from: *const u32) -> u32 {
-    // SAFETY: checking is on.
-    unsafe { load(from) }
 }
 
 fn rank() -> usize {

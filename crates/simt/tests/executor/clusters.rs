@@ -2,14 +2,13 @@
 
 use std::sync::Mutex;
 
-use crate::common::{fails, fails_at, passes};
+use crate::common::{fails, fails_at, get, passes, put};
 use ironwarp_simt::barrier::sync;
 use ironwarp_simt::cluster::{
     arrive, arrive_relaxed, block_idx, block_rank, blocks, count, dim, id, load_shared, map_shared,
     store_shared, sync as cluster_sync, wait,
 };
 use ironwarp_simt::mbarrier::{arrive_expect_tx, arrive_remote, fence_init, init, wait_parity};
-use ironwarp_simt::memory::{load, store};
 use ironwarp_simt::remote::store_async;
 use ironwarp_simt::shared::{alloc_static, to_address};
 use ironwarp_simt::{FaultKind, LaunchConfig, StaticKey, thread};
@@ -33,18 +32,6 @@ fn word(index: u32) -> *mut u32 {
 
 fn there(index: u32, block: u32) -> u32 {
     map_shared(to_address(word(index)), block)
-}
-
-#[track_caller]
-fn put(to: *mut u32, value: u32) {
-    // SAFETY: checking is on.
-    unsafe { store(to, value) }
-}
-
-#[track_caller]
-fn get(from: *const u32) -> u32 {
-    // SAFETY: checking is on.
-    unsafe { load(from) }
 }
 
 #[track_caller]

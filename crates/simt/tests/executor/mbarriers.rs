@@ -1,12 +1,11 @@
 //! mbarriers: phases, what arrivals and waits order, and every way to use them wrong.
 
-use crate::common::{fails, fails_at, passes};
+use crate::common::{fails, fails_at, get, passes, put};
 use ironwarp_simt::barrier::sync;
 use ironwarp_simt::mbarrier::{
     arrive, arrive_count, arrive_expect_tx, expect_tx, fence_init, init, invalidate, test_wait_parity,
     try_wait_parity, wait_parity,
 };
-use ironwarp_simt::memory::{load, store};
 use ironwarp_simt::shared::{alloc_static, to_address};
 use ironwarp_simt::{FaultKind, LaunchConfig, StaticKey, thread};
 
@@ -21,18 +20,6 @@ fn bar(index: u32) -> u32 {
 
 fn word(index: u32) -> *mut u32 {
     alloc_static(&DATA, 4 * THREADS as usize, 16).cast::<u32>().wrapping_add(index as usize)
-}
-
-#[track_caller]
-fn put(to: *mut u32, value: u32) {
-    // SAFETY: checking is on.
-    unsafe { store(to, value) }
-}
-
-#[track_caller]
-fn get(from: *const u32) -> u32 {
-    // SAFETY: checking is on.
-    unsafe { load(from) }
 }
 
 fn rank() -> u32 {

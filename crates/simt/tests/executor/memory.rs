@@ -1,30 +1,10 @@
 //! Accesses outside of allocations, or to memory that was never written.
 
-use crate::common::{fails, fails_at, passes};
+use crate::common::{Device, fails, fails_at, passes};
 use ironwarp_simt::memory;
-use ironwarp_simt::memory::{Tracked, load, store, track, untrack};
+use ironwarp_simt::memory::{Tracked, track, untrack};
 use ironwarp_simt::shared::{alloc_static, dynamic, dynamic_len, from_address, to_address};
 use ironwarp_simt::{DeviceMemory, FaultKind, LaunchConfig, Options, Place, StaticKey, thread};
-
-/// A device pointer that closures can share between threads.
-#[derive(Clone, Copy)]
-struct Device<T>(*mut T);
-// SAFETY: the executor decides which thread accesses which element; these tests test that.
-unsafe impl<T> Sync for Device<T> {}
-
-impl<T: Copy> Device<T> {
-    #[track_caller]
-    fn get(&self, index: usize) -> T {
-        // SAFETY: checking is on, so a bad address is a fault and not an access.
-        unsafe { load(self.0.wrapping_add(index)) }
-    }
-
-    #[track_caller]
-    fn set(&self, index: usize, value: T) {
-        // SAFETY: as for `get`.
-        unsafe { store(self.0.wrapping_add(index), value) }
-    }
-}
 
 #[test]
 fn global_bounds() {

@@ -2,34 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::common::{fails, fails_at, passes};
+use crate::common::{Device, fails, fails_at, passes};
 use ironwarp_simt::barrier::{arrive, sync};
-use ironwarp_simt::memory::{Scope, Tracked, atomic, fence, load, store};
+use ironwarp_simt::memory::{Scope, Tracked, atomic, fence};
 use ironwarp_simt::shared::alloc_static;
 use ironwarp_simt::{FaultKind, LaunchConfig, StaticKey, thread};
-
-#[derive(Clone, Copy)]
-struct Device<T>(*mut T);
-// SAFETY: the executor decides which thread accesses which element; these tests test that.
-unsafe impl<T> Sync for Device<T> {}
-
-impl<T: Copy> Device<T> {
-    fn at(&self, index: usize) -> *mut T {
-        self.0.wrapping_add(index)
-    }
-
-    #[track_caller]
-    fn get(&self, index: usize) -> T {
-        // SAFETY: checking is on, so a bad address is a fault and not an access.
-        unsafe { load(self.0.wrapping_add(index)) }
-    }
-
-    #[track_caller]
-    fn set(&self, index: usize, value: T) {
-        // SAFETY: as for `get`.
-        unsafe { store(self.0.wrapping_add(index), value) }
-    }
-}
 
 impl Device<u32> {
     #[track_caller]

@@ -4,6 +4,7 @@
 
 pub mod tensors;
 
+use ironwarp_simt::memory::{load, store};
 use ironwarp_simt::{Fault, FaultKind, LaunchConfig, Options};
 
 /// Schedules that every kernel is run under.
@@ -49,4 +50,42 @@ pub fn fails_at(config: LaunchConfig, kind: FaultKind, lines: &[u32], body: impl
         last = Some(fault);
     }
     last.expect("at least one seed")
+}
+
+/// Stores a word.
+#[track_caller]
+pub fn put(to: *mut u32, value: u32) {
+    // SAFETY: checking is on.
+    unsafe { store(to, value) }
+}
+
+/// Loads a word.
+#[track_caller]
+pub fn get(from: *const u32) -> u32 {
+    // SAFETY: checking is on.
+    unsafe { load(from) }
+}
+
+/// A device pointer that closures can share between threads.
+#[derive(Clone, Copy)]
+pub struct Device<T>(pub *mut T);
+// SAFETY: the executor decides which thread accesses which element; these tests test that.
+unsafe impl<T> Sync for Device<T> {}
+
+impl<T: Copy> Device<T> {
+    pub fn at(&self, index: usize) -> *mut T {
+        self.0.wrapping_add(index)
+    }
+
+    #[track_caller]
+    pub fn get(&self, index: usize) -> T {
+        // SAFETY: checking is on, so a bad address is a fault and not an access.
+        unsafe { load(self.at(index)) }
+    }
+
+    #[track_caller]
+    pub fn set(&self, index: usize, value: T) {
+        // SAFETY: as for `get`.
+        unsafe { store(self.at(index), value) }
+    }
 }
