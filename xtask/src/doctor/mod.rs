@@ -37,14 +37,20 @@ fn ptx() -> Finding {
             format!("{total} modules in {}, none older than its kernels", workspace::ptx_dir().display()),
         );
     }
-    let names: Vec<_> =
-        modules.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy()).collect();
-    Finding::bad(
-        "PTX",
-        Level::Warn,
-        format!("not built or older than its kernels: {}", names.join(", ")),
-        "cargo xtask build-kernels",
-    )
+    let detail = format!(
+        "{} of {total} modules not built or older than their kernels: {}",
+        modules.len(),
+        some(&modules)
+    );
+    Finding::bad("PTX", Level::Warn, detail, "cargo xtask build-kernels")
+}
+
+/// The names of the first few files, and how many more there are.
+fn some(files: &[PathBuf]) -> String {
+    const NAMED: usize = 3;
+    let names = files.iter().take(NAMED).filter_map(|path| path.file_name()?.to_str());
+    let named = names.collect::<Vec<_>>().join(", ");
+    if files.len() > NAMED { format!("{named} and {} more", files.len() - NAMED) } else { named }
 }
 
 /// Whether a module is at least as new as every file of its package. Changes in the device library show when
@@ -60,6 +66,13 @@ fn is_newer(module: &Path, package: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_list_is_cut() {
+        let files: Vec<PathBuf> = (0..5).map(|number| PathBuf::from(format!("ptx/{number}.ptx"))).collect();
+        assert_eq!(some(&files[..3]), "0.ptx, 1.ptx, 2.ptx");
+        assert_eq!(some(&files), "0.ptx, 1.ptx, 2.ptx and 2 more");
+    }
 
     #[test]
     fn an_empty_module_is_not_built() {
