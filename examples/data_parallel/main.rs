@@ -138,6 +138,11 @@ fn compare<M: Model>(devices: &[Device]) -> Result<()> {
 
 fn main() -> Result<()> {
     let devices: Vec<Device> = (0..Device::count()?).map(Device::open).collect::<Result<_>>()?;
+    if devices.len() == 1 {
+        eprintln!(
+            "note: with one device there is nothing to compare it with; without a GPU, IRONWARP_SOFT_DEVICES=4 makes four"
+        );
+    }
     compare::<Mlp>(&devices)?;
     compare::<Block>(&devices)
 }

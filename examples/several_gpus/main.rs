@@ -14,6 +14,15 @@ use std::process::ExitCode;
 
 use ironwarp::{Device, Result};
 
+const HELP: &str = "\
+Usage: several_gpus [PART..]
+
+  models     several models side by side, each on a device
+  pipeline   one model whose stages are on different devices
+  search     a corpus that is shared out over devices
+
+Without a PART all three run. IRONWARP_SOFT_DEVICES=4 makes four devices where there is no GPU.";
+
 type Part = fn(&[Device]) -> Result<()>;
 
 /// The parts of the program.
@@ -22,9 +31,13 @@ const SHOWN: [(&str, Part); 3] =
 
 fn main() -> ExitCode {
     let names: Vec<String> = std::env::args().skip(1).collect();
+    if names.iter().any(|name| name == "-h" || name == "--help") {
+        println!("{HELP}");
+        return ExitCode::SUCCESS;
+    }
     let unknown = names.iter().find(|name| SHOWN.iter().all(|(known, _)| known != name));
     if let Some(name) = unknown {
-        eprintln!("error: {name:?} is none of models, pipeline, search");
+        eprintln!("error: {name:?} is none of models, pipeline, search\nhint: `--help` says what they are");
         return ExitCode::from(2);
     }
     let run = || -> Result<()> {

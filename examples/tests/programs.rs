@@ -39,6 +39,8 @@ fn several_devices_do_what_one_does() {
     ];
     has(&printed(program, &[], "3"), &lines);
     has(&printed(program, &["pipeline"], "1"), &["pipeline: 6 micro-batches through 8 layers on 1"]);
+    let help = printed(program, &["models", "--help"], "1");
+    assert!(["models", "pipeline", "search"].iter().all(|part| help.contains(part)), "{help}");
     let wrong = Command::new(program).arg("training").output().expect("the program starts");
     assert_eq!(wrong.status.code(), Some(2));
     assert!(
