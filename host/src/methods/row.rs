@@ -6,7 +6,7 @@ use crate::ops::activation::{ActivationFunction, GateOrder, gated};
 use crate::ops::loss::{LossFunction, PairLoss};
 use crate::ops::row as ops;
 use crate::ops::row::{BatchNorm, ChannelAffine, CosineEmbedding, FixedStatistics, GroupNorm, Reduction};
-use crate::tensor::{DType, Dim, Tensor, dim};
+use crate::tensor::{DType, Dim, Named, Tensor, dim};
 
 /// Fused functions along a dimension. Integers and bools are converted to f32.
 impl Tensor {
@@ -182,7 +182,7 @@ impl Tensor {
     /// As [`gated`].
     #[track_caller]
     pub fn swiglu(&self) -> Result<Tensor> {
-        gated(&stream_of(self)?, ActivationFunction::Silu, GateOrder::Halves, self)
+        gated(&stream_of(self)?, ActivationFunction::Silu, GateOrder::Halves, self).named("swiglu")
     }
 
     /// `gelu(gate) value`, likewise.
@@ -191,7 +191,7 @@ impl Tensor {
     /// As [`gated`].
     #[track_caller]
     pub fn geglu(&self) -> Result<Tensor> {
-        gated(&stream_of(self)?, ActivationFunction::Gelu, GateOrder::Halves, self)
+        gated(&stream_of(self)?, ActivationFunction::Gelu, GateOrder::Halves, self).named("geglu")
     }
 
     #[track_caller]

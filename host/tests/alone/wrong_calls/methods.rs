@@ -1,5 +1,7 @@
 //! Methods and operators of tensors. Each error begins with the name of the method.
 
+use ironwarp::ops::dropout::Generator;
+use ironwarp::ops::rotary::{Positions, RotaryTables};
 use ironwarp::{DType, Device, Error, Result, Tensor, TensorError};
 
 use super::Calls;
@@ -89,6 +91,7 @@ pub(crate) fn table(calls: &mut Calls) {
     joins(calls);
     selections(calls);
     products(calls);
+    layers(calls);
 }
 
 fn creation(calls: &mut Calls) {
@@ -340,6 +343,42 @@ fn products(calls: &mut Calls) {
     calls.method("matmul", Kind::DType, matmul(&[2, 3], F32, &[3, 2], DType::F16));
     calls.method("matmul", Kind::DType, matmul(&[2, 3], DType::I32, &[3, 2], DType::I32));
     calls.method("matmul", Kind::DType, matmul(&[2], DType::F64, &[2], DType::F64));
+    let linear = |weight: &'static [usize], of_weight, bias: &'static [usize]| {
+        move |b: &Bench| x(b)?.linear(&of(b, weight, of_weight)?, &of(b, bias, F32)?)
+    };
+    calls.method("linear", Kind::Shape, linear(&[4, 5], F32, &[4]));
+    calls.method("linear", Kind::Shape, linear(&[4], F32, &[4]));
+    calls.method("linear", Kind::Shape, linear(&[5, 4], F32, &[1]));
+    calls.method("linear", Kind::DType, linear(&[5, 4], DType::BF16, &[5]));
+}
+
+fn layers(calls: &mut Calls) {
+    let table = |b: &Bench| of(b, &[3, 4], F32);
+    calls.method("embedding", Kind::Index, |b| table(b)?.embedding(&indices(b, &[1, 2], &[0, 3])?));
+    calls.method("embedding", Kind::Index, |b| table(b)?.embedding(&indices(b, &[1], &[-1])?));
+    calls.method("embedding", Kind::DType, |b| table(b)?.embedding(&of(b, &[2], F32)?));
+    calls.method("embedding", Kind::Axis, |b| of(b, &[], F32)?.embedding(&indices(b, &[1], &[0])?));
+    let dropout = |probability, dtype| {
+        move |b: &Bench| of(b, &[4], dtype)?.dropout(probability, &Generator::new(&b.stream, 1)?, 0)
+    };
+    calls.method("dropout", Kind::Argument, dropout(1.5, F32));
+    calls.method("dropout", Kind::DType, dropout(0.5, DType::I32));
+    let rotary = |shape: &'static [usize], rotated| {
+        move |b: &Bench| {
+            let tables = RotaryTables::new(&b.stream, 3, rotated, 1e4)?;
+            of(b, shape, F32)?.rotary(tables.halves()?, Positions::From(0))
+        }
+    };
+    calls.method("rotary", Kind::Shape, rotary(&[2, 4], 4));
+    calls.method("rotary", Kind::Argument, rotary(&[2, 1, 4], 6));
+    calls.method("rotary", Kind::Argument, rotary(&[4, 1, 4], 4));
+    let loss = |weight: &'static [usize], targets: &'static [usize]| {
+        move |b: &Bench| x(b)?.linear_cross_entropy(&of(b, weight, F32)?, &of(b, targets, DType::I64)?)
+    };
+    calls.method("linear_cross_entropy", Kind::Shape, loss(&[4, 5], &[2, 3]));
+    calls.method("linear_cross_entropy", Kind::Shape, loss(&[5, 4], &[2]));
+    calls.method("swiglu", Kind::Axis, |b| of(b, &[], F32)?.swiglu());
+    calls.method("geglu", Kind::DType, |b| of(b, &[4], DType::I32)?.geglu());
 }
 
 /// Operands on another device. Skipped where there is one GPU; the software driver is asked for two.
@@ -357,7 +396,7 @@ fn methods_refuse_operands_of_another_device() -> Result<()> {
     let index = indices(&there, &[1], &[0])?;
     let near = of(&calls.bench, &[4], F32)?;
     let source = of(&calls.bench, &[1], F32)?;
-    let ways: [(&str, &dyn Fn() -> Result<()>); 14] = [
+    let ways: [(&str, &dyn Fn() -> Result<()>); 16] = [
         ("add", &|| (&near + &y).map(drop)),
         ("add of two types", &|| near.add(&far(&[4], DType::F16)?).map(drop)),
         ("eq", &|| near.eq(&y).map(drop)),
@@ -372,6 +411,8 @@ fn methods_refuse_operands_of_another_device() -> Result<()> {
         ("gather", &|| near.gather(0, &index).map(drop)),
         ("scatter", &|| near.scatter(0, &index, &source).map(drop)),
         ("matmul", &|| near.matmul(&y).map(drop)),
+        ("linear", &|| near.linear(&far(&[4, 4], F32)?, None).map(drop)),
+        ("embedding", &|| near.embedding(&index).map(drop)),
     ];
     for (what, call) in ways {
         calls.wrong(what, |_| call(), |error| matches!(error, Error::DeviceMismatch { .. }));
