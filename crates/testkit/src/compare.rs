@@ -178,7 +178,8 @@ fn same_magnitudes(what: &str, want: &[f64], magnitude: &[f64], shape: &[usize])
     Err(Mismatch::Length { what: format!("{what} (magnitudes)"), got, want, shape })
 }
 
-/// Whether an estimated time is as near to a measured one as the table allows, by the logarithm of their ratio.
+/// Whether an estimated time is as near to a measured one as the table allows, by the logarithm of their
+/// ratio.
 pub fn is_foreseen(estimated: f64, measured: f64, row: &Row) -> bool {
     (estimated / measured).ln().abs() < row.tolerance().absolute
 }

@@ -57,8 +57,9 @@ impl Tensor {
         product.view_as(&sides)
     }
 
-    /// `self weight^T + bias`, as `torch.nn.functional.linear` has it: `[.., outputs]` of `self: [.., inputs]`
-    /// and `weight: [outputs, inputs]`. The kernel adds the bias (`&b` or `None`), one number an output.
+    /// `self weight^T + bias`, as `torch.nn.functional.linear` has it: `[.., outputs]` of `self`, `[..,
+    /// inputs]`, and `weight`, `[outputs, inputs]`. The kernel adds the bias (`&b` or `None`), one number an
+    /// output.
     /// Types and strides as for [`Tensor::matmul`]; [`crate::ops::gemm::activated`] has activations and what
     /// their gradients need.
     ///

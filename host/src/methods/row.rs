@@ -64,9 +64,9 @@ impl Tensor {
         Ok(ops::CrossEntropy::default().loss(&stream_of(self)?, self, targets)?.value)
     }
 
-    /// The mean cross-entropy of a last layer without a bias: of the logits `self weight^T`, of which only some
-    /// rows are in memory at a time. `self` is `[.., inputs]`, `weight` `[classes, inputs]`, and `targets` as
-    /// in [`Tensor::cross_entropy`]. [`ops::LinearCrossEntropy`] has the gradients too.
+    /// The mean cross-entropy of a last layer without a bias: of the logits `self weight^T`, of which only
+    /// some rows are in memory at a time. `self` is `[.., inputs]`, `weight` `[classes, inputs]`, and
+    /// `targets` as in [`Tensor::cross_entropy`]. [`ops::LinearCrossEntropy`] has the gradients too.
     ///
     /// # Errors
     /// As [`ops::LinearCrossEntropy::loss`].

@@ -1,4 +1,4 @@
-//! What an error says of a call that was refused.
+//! The words of an error about a call that was refused.
 
 use ironwarp::Error;
 

@@ -1,4 +1,4 @@
-//! What the files of this program share.
+//! Parts that the files of this program share.
 
 use std::error::Error as StdError;
 

@@ -56,7 +56,7 @@ fn number(keys: usize) -> u32 {
 mod tests {
     use super::*;
 
-    /// What each query sees, as the kernels read a table.
+    /// The keys that each query sees, as the kernels read a table.
     fn seen(table: &[[u32; 4]], keys: usize) -> Vec<Vec<usize>> {
         let sees = |&[a, b, c, d]: &[u32; 4], key: u32| (a..b).contains(&key) || (c..d).contains(&key);
         let of = |range| (0..keys).filter(|&key| sees(range, key as u32)).collect();

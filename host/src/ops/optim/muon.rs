@@ -22,7 +22,7 @@ const NAME: &str = "Muon";
 /// The quintic polynomial that Newton-Schulz's iteration applies to singular values (Jordan et al. 2024): its
 /// slope at 0 is as large as keeps them between 0.7 and 1.2 at the end.
 const COEFFICIENTS: [f64; 3] = [3.4445, -4.7750, 2.0315];
-/// What the names of a state end with: of the averages of gradients, and of the weights.
+/// Ends of the names of a state: of the averages of gradients, and of the weights.
 const PARTS: [&str; 2] = [".average", ".weight"];
 /// Most iterations: each raises a factor of the matrix by [`COEFFICIENTS`]`[0]`, which f32 has to hold.
 const MAX_ITERATIONS: u32 = 20;
