@@ -53,4 +53,19 @@ def max_pool2d(request):
     return Graph("torch", [None], run, at_least=8)
 
 
-OPS = {"conv2d": conv2d, "max_pool2d": max_pool2d}
+def avg_pool2d(request):
+    """The same of averages, which count the padding."""
+    x = last(request["x"], request["dtype"])
+    window = [3, 3], [2, 2], [1, 1], False, True, None
+    gradient = torch.randn_like(torch.ops.aten.avg_pool2d(x, *window))
+
+    def run(_):
+        if request["pass"] == "forward":
+            torch.ops.aten.avg_pool2d(x, *window)
+        else:
+            torch.ops.aten.avg_pool2d_backward(gradient, x, *window)
+
+    return Graph("torch", [None], run, at_least=8)
+
+
+OPS = {"conv2d": conv2d, "max_pool2d": max_pool2d, "avg_pool2d": avg_pool2d}

@@ -67,6 +67,32 @@ def backward(function, needs_bias, halves):
     return op
 
 
+def each_mse(x, target):
+    return F.mse_loss(x, target, reduction="none")
+
+
+def each(request):
+    shape, dtype = list(request["shape"]), request["dtype"]
+    x, target, function = random(shape, dtype), random(shape, dtype), made(request, each_mse)
+
+    def run(_):
+        with torch.no_grad():
+            function(x, target)
+
+    return Device("torch " + request["implementation"], [None], run)
+
+
+def each_backward(request):
+    shape, dtype = list(request["shape"]), request["dtype"]
+    x = random(shape, dtype).requires_grad_()
+    losses, by = made(request, each_mse)(x, random(shape, dtype)), random(shape, dtype)
+
+    def run(_):
+        torch.autograd.grad(losses, [x], by, retain_graph=True)
+
+    return Device("torch " + request["implementation"], [None], run)
+
+
 def swiglu(x, _=None):
     gate, value = x.chunk(2, -1)
     return F.silu(gate) * value
@@ -87,6 +113,8 @@ OPS = {
     "loss_mse": pair(F.mse_loss),
     "loss_bce_with_logits": pair(F.binary_cross_entropy_with_logits),
     "loss_cosine_embedding": cosine_embedding,
+    "losses_mse": each,
+    "losses_mse_backward": each_backward,
     "activation_gelu_backward_bias": backward(lambda x, b: F.gelu(x + b, approximate="tanh"), True, 1),
     "activation_swiglu": swiglu_forward,
     "activation_swiglu_backward": backward(swiglu, False, 2),

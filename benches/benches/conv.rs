@@ -112,9 +112,10 @@ fn main() -> ExitCode {
     })
 }
 
-/// The pooling behind the stem, 3 x 3 by 2, and its gradient.
+/// The pooling behind the stem, 3 x 3 by 2, and its gradient; of averages too.
 fn pools(session: &mut Session, sides: [usize; 4]) -> Outcome {
-    if !session.wants_any(&["max_pool2d", "max_pool2d_gradient"]) {
+    let names = ["max_pool2d", "max_pool2d_gradient", "avg_pool2d", "avg_pool2d_gradient"];
+    if !session.wants_any(&names) {
         return Ok(());
     }
     let stream = session.stream.clone();
@@ -124,13 +125,22 @@ fn pools(session: &mut Session, sides: [usize; 4]) -> Outcome {
     let [_, height, width, channels] = sides;
     let shape = format!("{}x{height}x{width}x{channels}, 3x3 by 2", sides[0]);
     // The numbers, and where they came from.
-    let bytes = (x.elements() + y.elements()) * DType::BF16.size() + y.elements() * DType::I32.size();
-    let peer = |pass: &str| json!({"prepare": "conv.max_pool2d", "pass": pass, "dtype": "bf16", "x": sides});
+    let numbers = (x.elements() + y.elements()) * DType::BF16.size();
+    let bytes = numbers + y.elements() * DType::I32.size();
+    let peer = |op: &str, pass: &str| {
+        [json!({"prepare": format!("conv.{op}"), "pass": pass, "dtype": "bf16", "x": sides})]
+    };
     let work = Work::Bytes(bytes as u64);
-    session
-        .measure_beside("max_pool2d", &shape, work, &[peer("forward")], |_| op.max(&stream, &x).map(drop))?;
-    session.measure_beside("max_pool2d_gradient", &shape, work, &[peer("input")], |_| {
+    let (forward, input) = (peer("max_pool2d", "forward"), peer("max_pool2d", "input"));
+    session.measure_beside(names[0], &shape, work, &forward, |_| op.max(&stream, &x).map(drop))?;
+    session.measure_beside(names[1], &shape, work, &input, |_| {
         op.max_gradient(&stream, &y, &places, [height, width]).map(drop)
+    })?;
+    let work = Work::Bytes(numbers as u64);
+    let (forward, input) = (peer("avg_pool2d", "forward"), peer("avg_pool2d", "input"));
+    session.measure_beside(names[2], &shape, work, &forward, |_| op.average(&stream, &x, true).map(drop))?;
+    session.measure_beside(names[3], &shape, work, &input, |_| {
+        op.average_gradient(&stream, &y, [height, width], true).map(drop)
     })
 }
 

@@ -8,7 +8,7 @@ use ironwarp::ops::activation::{
 };
 use ironwarp::ops::convert::convert;
 use ironwarp::ops::fill::normal;
-use ironwarp::ops::loss::{LossFunction, PairLoss};
+use ironwarp::ops::loss::{LossFunction, PairLoss, losses, losses_backward};
 use ironwarp::ops::row::{CosineEmbedding, LinearCrossEntropy, Reduction};
 use ironwarp::{DType, Stream, Tensor};
 use ironwarp_benches::{Outcome, Session, Work};
@@ -71,7 +71,8 @@ fn bench_linear(session: &mut Session, sides @ [rows, inputs, classes]: [usize; 
 
 /// Losses with their gradients.
 fn bench_pairs(session: &mut Session, dtype: DType, sides @ [rows, columns]: [usize; 2]) -> Outcome {
-    let names = ["loss_mse", "loss_bce_with_logits", "loss_cosine_embedding"];
+    let names =
+        ["loss_mse", "loss_bce_with_logits", "loss_cosine_embedding", "losses_mse", "losses_mse_backward"];
     if !session.wants_any(&names) {
         return Ok(());
     }
@@ -92,6 +93,15 @@ fn bench_pairs(session: &mut Session, dtype: DType, sides @ [rows, columns]: [us
     let name = names[2];
     session.measure_beside(name, &text, moved(4), &peers(name, dtype, &sides), |_| {
         loss.loss_and_gradients(&stream, &x, &target, &signs, None).map(drop)
+    })?;
+    // One for each element.
+    let (function, name) = (LossFunction::Mse, names[3]);
+    session.measure_beside(name, &text, moved(3), &peers(name, dtype, &sides), |_| {
+        losses(&stream, function, &x, &target).map(drop)
+    })?;
+    let (name, by) = (names[4], random(&stream, &sides, dtype, 3)?);
+    session.measure_beside(name, &text, moved(4), &peers(name, dtype, &sides), |_| {
+        losses_backward(&stream, function, &x, &target, &by).map(drop)
     })
 }
 
