@@ -18,7 +18,7 @@ use ironwarp::ops::attention::{
 };
 use ironwarp::ops::dropout::Generator;
 use ironwarp::{DeviceBuffer, Stream, Tensor};
-use ironwarp_benches::{Outcome, Session, Work};
+use ironwarp_benches::{Outcome, Session, Work, numbers};
 use num::E4M3;
 use reference::Exact;
 use reference::attention::{Band, Rows, Sides, attention as oracle};
@@ -114,7 +114,7 @@ impl Layer {
 
     /// Q, K, V, and the gradient of the result.
     fn operands(self) -> Vec<Vec<bf16>> {
-        (1..5).map(|seed| input(Family::Normal, seed, self.len())).collect()
+        (1..5).map(|seed| numbers(seed, self.len())).collect()
     }
 
     fn set(self, stream: &Stream, host: &[Vec<bf16>]) -> ironwarp::Result<Set> {
@@ -160,7 +160,9 @@ fn layer(session: &mut Session, layer: Layer) -> Outcome {
         (format!("attention_{}", layer.size), format!("attention_backward_{}", layer.size));
     let Layer { batch, rows, heads, size, is_causal } = layer;
     let shape = format!("{batch}x{rows}x{heads}x{size}{}", if is_causal { " causal" } else { "" });
-    let (is_wanted, is_backward) = (session.wants(&name), session.wants(&backward));
+    let fixed = format!("{backward}_deterministic");
+    let wants = |name: &str| session.wants(&format!("{name}/{shape}"));
+    let (is_wanted, is_backward) = (wants(&name), wants(&backward) || wants(&fixed));
     if !is_wanted && !is_backward {
         return Ok(());
     }
@@ -181,7 +183,6 @@ fn layer(session: &mut Session, layer: Layer) -> Outcome {
         session.measure_beside(&backward, &shape, Work::Flops(5 * layer.flops()), &peers, |_| {
             gradients(&stream, layer, &mut set, false)
         })?;
-        let fixed = format!("{backward}_deterministic");
         session.measure(&fixed, &shape, Work::Flops(5 * layer.flops()), |_| {
             gradients(&stream, layer, &mut set, true)
         })?;
@@ -193,11 +194,12 @@ fn layer(session: &mut Session, layer: Layer) -> Outcome {
 fn quantized(session: &mut Session, layer: Layer) -> Outcome {
     let Layer { batch, rows, heads, size, is_causal } = layer;
     let name = format!("attention_e4m3_{size}");
-    if size < LEAST_E4M3 || !session.wants(&name) {
+    let shape = format!("{batch}x{rows}x{heads}x{size}{}", if is_causal { " causal" } else { "" });
+    if size < LEAST_E4M3 || !session.wants(&format!("{name}/{shape}")) {
         return Ok(());
     }
     let stream = session.stream.clone();
-    let host: Vec<Vec<E4M3>> = (1..4).map(|seed| input(Family::Normal, seed, layer.len())).collect();
+    let host: Vec<Vec<E4M3>> = (1..4).map(|seed| numbers(seed, layer.len())).collect();
     let upload = |at: usize| DeviceBuffer::from_slice(&stream, &host[at]);
     let (q, k, v) = (upload(0)?, upload(1)?, upload(2)?);
     let mut output = DeviceBuffer::<bf16>::zeroed(&stream, layer.len())?;
@@ -211,7 +213,6 @@ fn quantized(session: &mut Session, layer: Layer) -> Outcome {
             .quantized(Scales { queries: (&scales).into(), keys: (&scales).into(), values: (&scales).into() })
             .run(&stream)
     };
-    let shape = format!("{batch}x{rows}x{heads}x{size}{}", if is_causal { " causal" } else { "" });
     let peers = [layer.request("cudnn")];
     session.measure_beside(&name, &shape, Work::Flops(2 * layer.flops()), &peers, |_| run())?;
     check(layer, &host, &output.to_vec(&session.stream)?, tolerance::ATTENTION_E4M3)

@@ -12,10 +12,10 @@ use ironwarp::ops::attention::{
     Attention, Backward, BlockMask, Forward, Gradients, Heads, HeadsMut, Mask, Own, functions::Ranges,
 };
 use ironwarp::{DeviceBuffer, Stream};
-use ironwarp_benches::{Outcome, Session, Work};
+use ironwarp_benches::{Outcome, Session, Work, numbers};
 use reference::attention::{Band, Rows, Sides, attention_with as oracle};
 use serde_json::json;
-use testkit::{Family, compare, input, tolerance};
+use testkit::{compare, tolerance};
 
 const TOKENS: usize = 16_384;
 const HIDDEN: usize = 2048;
@@ -146,12 +146,15 @@ fn layer(session: &mut Session, layer: Layer) -> Outcome {
     let Layer { batch, rows, heads, size } = layer;
     let name = |program: &str| format!("attention_{program}_{size}");
     let backward_name = |program: &str| format!("attention_{program}_backward_{size}");
-    let wants_backward = |session: &Session, program: &str| session.wants(&backward_name(program));
-    if !PROGRAMS.iter().any(|(label, _)| session.wants(&name(label)) || wants_backward(session, label)) {
+    let shape = format!("{batch}x{rows}x{heads}x{size}");
+    let wants = |session: &Session, program: &str| {
+        [name(program), backward_name(program)].map(|row| session.wants(&format!("{row}/{shape}")))
+    };
+    if !PROGRAMS.iter().any(|(label, _)| wants(session, label).contains(&true)) {
         return Ok(());
     }
     let stream = session.stream.clone();
-    let host: Vec<Vec<bf16>> = (1..5).map(|seed| input(Family::Normal, seed, layer.len())).collect();
+    let host: Vec<Vec<bf16>> = (1..5).map(|seed| numbers(seed, layer.len())).collect();
     let ranges = layer.ranges();
     let mut set = layer.set(&stream, &host, &ranges)?;
     let (documents, _, seen) = attention(layer, &mut set, Program::Documents);
@@ -160,7 +163,7 @@ fn layer(session: &mut Session, layer: Layer) -> Outcome {
     let backward_blocks = documents.ranges(seen)?.block_mask(&stream, Own::default())?;
     let starts: Vec<u32> = layer.ends().iter().map(|&end| end as u32).collect();
     for (label, program) in PROGRAMS {
-        let (is_wanted, is_backward) = (session.wants(&name(label)), wants_backward(session, label));
+        let [is_wanted, is_backward] = wants(session, label);
         if !is_wanted && !is_backward {
             continue;
         }
@@ -172,7 +175,6 @@ fn layer(session: &mut Session, layer: Layer) -> Outcome {
                 "rows": rows, "heads": heads, "size": size, "cap": CAP, "window": WINDOW, "starts": starts })
         };
         let product = 2 * (batch * heads * size * pairs) as u64;
-        let shape = format!("{batch}x{rows}x{heads}x{size}");
         if is_wanted {
             let work = Work::Flops(2 * product);
             session.measure_beside(&name(label), &shape, work, &[peer("flex")], |_| {

@@ -17,6 +17,7 @@
 pub mod print;
 
 mod facts;
+mod numbers;
 mod options;
 mod peer;
 mod program;
@@ -26,6 +27,7 @@ mod session;
 mod spread;
 
 pub use facts::Facts;
+pub use numbers::numbers;
 pub use options::{Options, OptionsError};
 pub use peer::{Peer, PeerError, Peers};
 pub use program::{Outcome, run};

@@ -7,11 +7,11 @@ use ironwarp::graph::Graph;
 use ironwarp::ops::attention::{CacheScales, Decode, Heads, HeadsMut, Pages, Rotary};
 use ironwarp::tensor::Element;
 use ironwarp::{DeviceBuffer, Stream};
-use ironwarp_benches::{Outcome, Session, Work};
+use ironwarp_benches::{Outcome, Session, Work, numbers};
 use num::E4M3;
 use reference::attention::{Band, Rows, Sides, attention as oracle};
 use serde_json::json;
-use testkit::{Family, compare, input, tolerance};
+use testkit::{compare, tolerance};
 
 /// A row of the table.
 #[derive(Clone, Copy)]
@@ -69,8 +69,6 @@ const SMALL: [Step; 4] = [
     Step { batch: 2, keys: 208, heads: 4, kv_heads: 2, page: Some(16), appends: true, ..STEP },
     Step { batch: 2, keys: 208, heads: 4, kv_heads: 2, page: Some(16), appends: true, is_e4m3: true, ..STEP },
 ];
-/// Different elements of an operand. A prime: no two rows are alike.
-const PERIOD: usize = 1_048_573;
 /// Launches of a graph, at least, where a launch is short.
 const GRAPH_LAUNCHES: usize = 64;
 
@@ -233,17 +231,11 @@ struct Host<T> {
     cache: [Vec<T>; 2],
 }
 
-/// Normal numbers; they repeat after a while.
-fn numbers<T: Cached>(seed: u64, sides: [usize; 4]) -> Vec<T> {
-    let len: usize = sides.iter().product();
-    let different: Vec<T> = input(Family::Normal, seed, len.min(PERIOD));
-    different.iter().copied().cycle().take(len).collect()
-}
-
 impl<T: Cached> Host<T> {
     fn new(step: Step) -> Self {
-        let cache = [numbers(2, step.cache()), numbers(3, step.cache())];
-        Host { queries: numbers(1, step.queries()), cache }
+        let of = |sides: [usize; 4]| sides.iter().product();
+        let cache = [2, 3].map(|seed| numbers(seed, of(step.cache())));
+        Host { queries: numbers(1, of(step.queries())), cache }
     }
 
     fn upload(&self, step: Step, stream: &Stream) -> ironwarp::Result<Set<T>> {
