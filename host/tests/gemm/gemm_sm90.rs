@@ -120,6 +120,8 @@ struct Case {
     no_residual: bool,
     /// Operands come in smaller boxes, without those outside of them.
     boxes: bool,
+    /// Columns of a tile, if they are fewer than the kernel's.
+    width: u32,
 }
 
 const PLAIN: Case = Case {
@@ -135,6 +137,7 @@ const PLAIN: Case = Case {
     fetched: false,
     no_residual: false,
     boxes: false,
+    width: u32::MAX,
 };
 
 /// Rows of so many elements of so many bytes begin at multiples of 16 bytes, with at least one element to
@@ -205,8 +208,8 @@ type Launch = for<'a> unsafe fn(&Stream, LaunchConfig, Parameters<'a>) -> Result
 /// Runs `entry` and compares with sums of integers, which are exact in every type. The comparison is compiled
 /// once, not for each kernel.
 fn check(stream: &Stream, entry: &Entry, launch: Launch, case: Case, seed: u64) -> Result<()> {
-    let Case { m, n, k, batch, result, copied, activation, fused, unaligned, fetched, no_residual, boxes } =
-        case;
+    let Case { m, n, k, batch, result, copied, activation, fused, unaligned, .. } = case;
+    let Case { fetched, no_residual, boxes, width, .. } = case;
     let mut random = Random::new(seed);
     let bytes = entry.a.bytes();
     let [block_m, block_n, _] = entry.block;
@@ -281,7 +284,7 @@ fn check(stream: &Stream, entry: &Entry, launch: Launch, case: Case, seed: u64) 
         .with(OutputFlag::Halved, activation == Activation::SwiGlu);
     let [box_m, box_n] = if boxes { [rows_a, rows_b] } else { [0; 2] };
     let arguments = GemmArguments {
-        shape: GemmShape { box_m, box_n, ..GemmShape::new([m, n, k], batch, 2) },
+        shape: GemmShape { box_m, box_n, tile_n: width, ..GemmShape::new([m, n, k], batch, 2) },
         output: OutputParams { row: old.pitch as u64, matrix: (old.rows * old.pitch) as u64, format },
         epilogue: EpilogueParams {
             beta,
@@ -315,7 +318,8 @@ fn check(stream: &Stream, entry: &Entry, launch: Launch, case: Case, seed: u64) 
         DevicePtr::from_raw(0),
         DevicePtr::from_raw(0),
     );
-    let tiles = m.div_ceil(block_m * entry.cluster[0]) * n.div_ceil(block_n * entry.cluster[1]) * batch;
+    let width = width.min(block_n);
+    let tiles = m.div_ceil(block_m * entry.cluster[0]) * n.div_ceil(width * entry.cluster[1]) * batch;
     // Fewer clusters than tiles, so that one walks over several.
     let cluster = entry.cluster.iter().product();
     let blocks = tiles.div_ceil(3) * cluster;
@@ -411,6 +415,17 @@ fn cases(entry: &Entry) -> Vec<Case> {
         Case { m: 34, n: 38, copied: false, activation: Activation::SwiGlu, boxes: true, ..case },
         Case { m: 8, n: 8, k: 16 / entry.a.bytes(), copied: false, fused: true, ..case },
     ];
+    if entry.narrows {
+        // Ends of tiles within a subtile and between two, of columns for each instruction; the last tile is
+        // narrower still.
+        for width in [144, 136, 168, 208, 240] {
+            cases.push(Case { n: 2 * width + 16, width, boxes: width > 136, ..plain });
+        }
+        cases.push(Case { n: 2 * 136 + 8, width: 136, fetched: true, boxes: true, ..copied });
+        cases.push(Case { n: 2 * 136 + 7, width: 136, copied: false, unaligned: true, fused: true, ..case });
+        let wide = Case { result: OutputType::F32, copied: false, ..case };
+        cases.push(Case { n: 3 * 152, width: 152, fused: true, ..wide });
+    }
     if entry.cluster[2] > 1 {
         // Several tiles, and more stages than the pipeline has, in shares of k that are not all alike.
         cases.push(Case { k: 7 * entry.cluster[2] * block_k - 1, copied: false, ..plain });

@@ -253,6 +253,27 @@ fn k_in_shares() -> Outcome {
     Ok(())
 }
 
+/// Tiles narrower than the kernel's, of several widths for each product: every order and every way to store.
+/// No tile stores what is beside it: C is compared whole.
+#[test]
+fn narrower_tiles() -> Outcome {
+    let narrow = |config: &Config| {
+        as_it_lies(config) && config.kernel.name().contains("128x256") && config.tile[1] < 256
+    };
+    let case = Case { m: 136, n: 424, k: 72, kernels: narrow, ..PLAIN };
+    for (a, b) in [(DENSE, TRANSPOSED), (DENSE, DENSE), (TRANSPOSED, DENSE), (TRANSPOSED, TRANSPOSED)] {
+        some(Case { a, b, ..case }.check::<bf16, bf16, bf16>()?)?;
+        let bias = Case { a, b, bias: true, n: 200, activation: Activation::GeluTanh, ..case };
+        some(bias.check::<f16, f16, f16>()?)?;
+    }
+    let case = Case { b: TRANSPOSED, ..case };
+    let c = Lie { gap: 8, skip: 8, ..DENSE };
+    some(Case { c, beta: -0.5, residual: true, ..case }.check::<bf16, bf16, bf16>()?)?;
+    some(Case { n: 419, bias: true, activation: Activation::Silu, ..case }.check::<f16, f16, f16>()?)?;
+    some(Case { n: 454, scales: Some([0.5, 3.0]), batch: 2, ..case }.check::<bf16, bf16, f32>()?)?;
+    Ok(())
+}
+
 /// Few tiles and long k: parts that are summed afterwards, with every way that operands and results lie, and
 /// every epilogue.
 #[test]

@@ -21,6 +21,8 @@ const SHARED_BYTES: u32 = 227 * 1024;
 const MAX_STAGES: u32 = 12;
 /// Bytes of an element of a result that goes through shared memory, but for 8-bit ones.
 pub(super) const ELEMENT16_BYTES: u32 = 2;
+/// Columns of the widest tile: one instruction's.
+const WIDEST: u32 = 256;
 /// Columns of four registers of an accumulator.
 const STEP: u32 = 8;
 /// Accumulators of a thread that leave room for sixteen more numbers.
@@ -70,6 +72,13 @@ pub trait Config: Copy + 'static {
     /// Whether its producer leaves out what lies outside of the operands. One that gives its registers away
     /// has too few for that.
     const SKIPS: bool = !Self::SPARES;
+    /// Whether launches may ask for narrower tiles ([`GemmShape::tile_n`](super::tile_scheduler::GemmShape::tile_n)):
+    /// the widest, of 16 bits, are too wide where they leave the last wave of multiprocessors idle, or C ends
+    /// within one.
+    const NARROWS: bool = Self::BLOCK_N == WIDEST
+        && Self::Tile::GROUPS == 1
+        && <Self::Operands as Operands>::BLOCK_K * ELEMENT16_BYTES == primitives::tma::LINE_BYTES
+        && !Self::TRANSPOSED;
     /// Whether, without those, registers are too few for what the assembler would keep over an epilogue.
     const CROWDED: bool = Self::ACCUMULATORS > MOST_BESIDE_WIDE_CHUNKS && !Self::SPARES;
     /// Threads of a block.

@@ -7,11 +7,13 @@
 //! * **through a [fusion](super::fusion)**, in `fused_store`.
 
 use cuda_std::tma::TensorMap;
-use cuda_std::{fence, misc, tma};
+use cuda_std::{fence, misc, tma, vector};
+use layout::UNIT_BYTES;
+use layout::wgmma::Swizzle;
 use primitives::unroll;
 
 use super::barriers::Barrier;
-use super::config::{Block, Config, EpiloguePlan, SUBTILES, SourceBarriers, WARPGROUP};
+use super::config::{Block, Config, ELEMENT16_BYTES, EpiloguePlan, SUBTILES, SourceBarriers, WARPGROUP};
 use super::fusion::{Columns, Fusion};
 use super::mainloop::Maps;
 use super::operands::{AccumulatorTile, GROUP_ROWS};
@@ -172,7 +174,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     #[inline(always)]
     pub(super) fn sides(&self, tile: TileCoord) -> [u32; 2] {
         let GemmShape { m, n, .. } = self.shape;
-        if C::TRANSPOSED { [n, m] } else { [tile.end, n] }
+        if C::TRANSPOSED { [n, m] } else { [tile.end, tile.right] }
     }
 
     /// The thread's place. What is derived from it takes no registers beside the accumulators.
@@ -264,10 +266,46 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
         unsafe {
             fence::proxy_async_shared();
             place.sync();
+            let is_whole =
+                !C::NARROWS || at.column + C::STORE_COLUMNS <= at.right || at.right == self.shape.n;
+            if !is_whole {
+                self.store_part(place, subtile, at);
+                // The next source may come to its place.
+                place.sync();
+            }
             if place.thread == 0 {
-                tma::store_3d(map, subtile, [column, row, batch]);
+                if is_whole {
+                    tma::store_3d(map, subtile, [column, row, batch]);
+                }
                 tma::commit_group();
             }
+        }
+    }
+
+    /// Stores the tile's columns of a subtile of 16-bit elements, if it has any: what is behind them is another
+    /// tile's.
+    ///
+    /// # Safety
+    /// As for [`copy_subtile`](Self::copy_subtile), when all have written.
+    #[inline(always)]
+    unsafe fn store_part(&self, place: Place<C>, subtile: u32, at: TileCoord) {
+        let (params, line_bytes) = (self.output.params, C::STORE_COLUMNS * ELEMENT16_BYTES);
+        let mut behind = place.thread * UNIT_BYTES;
+        while behind < GROUP_ROWS * line_bytes {
+            let (row, along) = (behind / line_bytes, behind % line_bytes);
+            if at.row + row < at.end && at.column + along / ELEMENT16_BYTES < at.right {
+                let from = subtile + Swizzle::of_span(line_bytes).apply(behind);
+                let element = u64::from(at.batch) * params.matrix
+                    + u64::from(at.row + row) * params.row
+                    + u64::from(at.column + along / ELEMENT16_BYTES);
+                let to = self.output.data.wrapping_add((element * u64::from(ELEMENT16_BYTES)) as usize);
+                // SAFETY: the caller's contract; a unit of the result.
+                unsafe {
+                    let unit: [u32; 4] = vector::load_shared_v4(from);
+                    vector::store_v4(to.cast::<u32>(), unit);
+                }
+            }
+            behind += WARPGROUP * UNIT_BYTES;
         }
     }
 }

@@ -38,6 +38,8 @@ pub struct GroupScheduler {
     rows: u32,
     columns: u32,
     raster_group: u32,
+    /// Behind the last column.
+    right: u32,
 }
 
 impl GroupScheduler {
@@ -46,7 +48,8 @@ impl GroupScheduler {
     pub fn new<C: Config>(shape: &GemmShape, groups: Groups) -> Self {
         let (next, step) = cluster_of_grid::<Of<C>>();
         let columns = shape.n.div_ceil(C::BLOCK_N * C::CLUSTER_N);
-        Self { groups, next, step, first: 0, rows: 0, columns, raster_group: shape.raster_group }
+        let GemmShape { raster_group, n: right, .. } = *shape;
+        Self { groups, next, step, first: 0, rows: 0, columns, raster_group, right }
     }
 }
 
@@ -72,13 +75,14 @@ impl<C: Config> TileScheduler<C> for GroupScheduler {
     fn coord(&self, place: [u32; 2]) -> TileCoord {
         let group = self.groups.last();
         let tile = grouped_tile(self.next - self.first, self.rows, self.columns, self.raster_group);
-        let [row, column] = first_of::<C>(tile, place);
+        let [row, column] = first_of::<C>(tile, place, C::BLOCK_N);
         TileCoord {
             row: group.begin + row,
             column,
             batch: 0,
             group: group.index,
             end: group.end,
+            right: self.right,
             is_bounded: true,
         }
     }

@@ -108,6 +108,8 @@ pub struct Entry {
     pub narrow: bool,
     /// Whether boxes of operands can be left out ([`GemmShape::box_m`]).
     pub skips: bool,
+    /// Whether tiles may be narrower ([`GemmShape::tile_n`]).
+    pub narrows: bool,
     /// Blocks of a cluster below each other, beside each other, and with shares of k.
     pub cluster: [u32; 3],
     /// Stages of the pipeline.
@@ -140,6 +142,7 @@ impl Entry {
             by_rows: C::BY_ROWS,
             narrow: C::NARROW,
             skips: C::SKIPS,
+            narrows: C::NARROWS,
             cluster: [C::CLUSTER_M, C::CLUSTER_N, C::CLUSTER_K],
             stages: C::STAGES,
             consumers: C::CONSUMERS,
@@ -240,9 +243,7 @@ kernels! { $
     #[kernel] fn gemm_bf16_nt_128x128_k2 as Bf16Nt128x128K2: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 1 together, cluster 1 x 1 x 2, rows, Dense;
     #[kernel] fn gemm_bf16_nt_128x144 as Bf16Nt128x144: BF16 x BF16 -> BF16, trans 0 0, 1 x 144, 2 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nt_64x128 as Bf16Nt64x128: BF16 x BF16 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
-    #[kernel] fn gemm_bf16_nt_64x128_2x1 as Bf16Nt64x128By2: BF16 x BF16 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nt_64x64 as Bf16Nt64x64: BF16 x BF16 -> BF16, trans 0 0, 1 x 64, 1 together, cluster 1 x 1, rows, Dense;
-    #[kernel] fn gemm_bf16_nt_64x32_t as Bf16Nt64x32T: BF16 x BF16 -> BF16, trans 0 0, 1 x 32, 1 together, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_bf16_nt_128x16_t as Bf16Nt128x16T: BF16 x BF16 -> BF16, trans 0 0, 1 x 16, 2 together, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_bf16_nt_64x16_t as Bf16Nt64x16T: BF16 x BF16 -> BF16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_bf16_nn_128x256_2x1 as Bf16Nn128x256By2: BF16 x BF16 -> BF16, trans 0 1, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
@@ -253,7 +254,9 @@ kernels! { $
     #[kernel] fn gemm_bf16_tn_128x192_pp as Bf16Tn128x192Pp: BF16 x BF16 -> BF16, trans 1 1, 2 x 192, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_tn_128x128_pp as Bf16Tn128x128Pp: BF16 x BF16 -> BF16, trans 1 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_tn_64x128 as Bf16Tn64x128: BF16 x BF16 -> BF16, trans 1 1, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_tt_128x256_2x1 as Bf16Tt128x256By2: BF16 x BF16 -> BF16, trans 1 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_tt_128x128_pp as Bf16Tt128x128Pp: BF16 x BF16 -> BF16, trans 1 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_tt_64x128 as Bf16Tt64x128: BF16 x BF16 -> BF16, trans 1 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nt_128x256 as F16Nt128x256: F16 x F16 -> F16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nt_128x256_2x1 as F16Nt128x256By2: F16 x F16 -> F16, trans 0 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nt_128x192_pp as F16Nt128x192Pp: F16 x F16 -> F16, trans 0 0, 2 x 192, 2 ping_pong, cluster 2 x 1, rows, Dense;
@@ -261,9 +264,7 @@ kernels! { $
     #[kernel] fn gemm_f16_nt_128x128_k2 as F16Nt128x128K2: F16 x F16 -> F16, trans 0 0, 2 x 128, 1 together, cluster 1 x 1 x 2, rows, Dense;
     #[kernel] fn gemm_f16_nt_128x144 as F16Nt128x144: F16 x F16 -> F16, trans 0 0, 1 x 144, 2 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nt_64x128 as F16Nt64x128: F16 x F16 -> F16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
-    #[kernel] fn gemm_f16_nt_64x128_2x1 as F16Nt64x128By2: F16 x F16 -> F16, trans 0 0, 1 x 128, 1 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nt_64x64 as F16Nt64x64: F16 x F16 -> F16, trans 0 0, 1 x 64, 1 together, cluster 1 x 1, rows, Dense;
-    #[kernel] fn gemm_f16_nt_64x32_t as F16Nt64x32T: F16 x F16 -> F16, trans 0 0, 1 x 32, 1 together, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_f16_nt_128x16_t as F16Nt128x16T: F16 x F16 -> F16, trans 0 0, 1 x 16, 2 together, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_f16_nt_64x16_t as F16Nt64x16T: F16 x F16 -> F16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_f16_nn_128x256_2x1 as F16Nn128x256By2: F16 x F16 -> F16, trans 0 1, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
@@ -274,7 +275,9 @@ kernels! { $
     #[kernel] fn gemm_f16_tn_128x192_pp as F16Tn128x192Pp: F16 x F16 -> F16, trans 1 1, 2 x 192, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_f16_tn_128x128_pp as F16Tn128x128Pp: F16 x F16 -> F16, trans 1 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_f16_tn_64x128 as F16Tn64x128: F16 x F16 -> F16, trans 1 1, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_tt_128x256_2x1 as F16Tt128x256By2: F16 x F16 -> F16, trans 1 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_f16_tt_128x128_pp as F16Tt128x128Pp: F16 x F16 -> F16, trans 1 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_tt_64x128 as F16Tt64x128: F16 x F16 -> F16, trans 1 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_tf32_nt_128x256_2x1 as Tf32Nt128x256By2: TF32 x TF32 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_tf32_nt_128x128_pp as Tf32Nt128x128Pp: TF32 x TF32 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_tf32_nt_64x128 as Tf32Nt64x128: TF32 x TF32 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;

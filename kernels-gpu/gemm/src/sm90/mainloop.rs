@@ -176,6 +176,7 @@ impl<C: Config> Loader<C> for Boxes {
             return;
         }
         let [m, n] = self.sides;
+        let n = if C::NARROWS && n != u32::MAX { tile.right } else { n };
         self.rows = [self.a.rows_inside(tile.row, m), self.b.rows_inside(tile.column, n)];
     }
 
@@ -337,14 +338,52 @@ impl<C: Config<Stored = <C as Config>::Tile>> Mainloop<C> for InAccumulators {
     }
 }
 
+/// Repeats `$sum` for the instructions that are narrower than the widest, each at tiles that it covers.
+macro_rules! narrowest {
+    ($task:ident, $state:ident of $config:ident: $($columns:literal)*) => {
+        $(
+            if $task.shape.columns::<$config>() <= $columns {
+                // SAFETY: the caller's contract.
+                let sums: [[f32; $columns / 2]; 1] = unsafe { $task.sum_in($state) };
+                return widened(&sums);
+            }
+        )*
+    };
+}
+
+/// The sums of a narrower tile of one group of rows, in the place of a tile's first columns.
+#[inline(always)]
+fn widened<C: AccumulatorTile, T: AccumulatorTile>(narrow: &T) -> C {
+    let mut tile = C::zero();
+    unroll!(STEP in 0..32, {
+        if (8 * STEP as u32) < T::COLUMNS {
+            unroll!(I in 0..4, { tile.set(0, 4 * STEP + I, narrow.get(0, 4 * STEP + I)); });
+        }
+    });
+    tile
+}
+
 impl<C: Config> Task<C> {
-    /// The sums of all stages.
+    /// The sums of all stages, by the narrowest instruction that covers the tile's columns.
     ///
     /// # Safety
     /// As for [`Mainloop::accumulate`].
     #[inline(always)]
     pub(super) unsafe fn sum(&self, state: &mut PipelineState<Of<C>>) -> C::Tile {
-        let mut tile = C::Tile::zero();
+        if C::NARROWS {
+            narrowest!(self, state of C: 160 192 224);
+        }
+        // SAFETY: the caller's contract.
+        unsafe { self.sum_in(state) }
+    }
+
+    /// The sums of all stages in the first columns of the tile.
+    ///
+    /// # Safety
+    /// As for [`Mainloop::accumulate`].
+    #[inline(always)]
+    unsafe fn sum_in<T: AccumulatorTile>(&self, state: &mut PipelineState<Of<C>>) -> T {
+        let mut tile = T::zero();
         let mut previous = state.stage;
         let mut k_tile = 0;
         // At least once: else the assembler would find other instructions between a product and its wait.
@@ -380,7 +419,12 @@ impl<C: Config> Task<C> {
     /// # Safety
     /// The whole warpgroup is here, and the stage comes.
     #[inline(always)]
-    pub(super) unsafe fn multiply(&self, tile: &mut C::Tile, state: PipelineState<Of<C>>, accumulate: bool) {
+    pub(super) unsafe fn multiply<T: AccumulatorTile>(
+        &self,
+        tile: &mut T,
+        state: PipelineState<Of<C>>,
+        accumulate: bool,
+    ) {
         let first = self.block.shared.stage(0);
         // Else the compiler would keep an address for each of both.
         let start = misc::opaque(units(first.a()) + state.stage * units(Stage::<C>::BYTES));

@@ -38,13 +38,16 @@ pub struct GemmShape {
     pub box_m: u32,
     /// The same for B and n.
     pub box_n: u32,
+    /// Columns of a block's tile in kernels of [`Config::NARROWS`]: a multiple of 8, and the result, if the copy
+    /// engine stores it, has 16-bit elements and all of the product's columns. More than the tile has: all.
+    pub tile_n: u32,
 }
 
 impl GemmShape {
     /// A batch of products, each with its k in one piece, and with boxes that are a block's whole part.
     #[inline(always)]
     pub const fn new([m, n, k]: [u32; 3], batch: u32, raster_group: u32) -> Self {
-        Self { m, n, k, batch, raster_group, part_k: 0, products: 1, box_m: 0, box_n: 0 }
+        Self { m, n, k, batch, raster_group, part_k: 0, products: 1, box_m: 0, box_n: 0, tile_n: u32::MAX }
     }
 
     /// Where the operands of a tile begin: their k, and their matrices in the maps of A and of B.
@@ -59,6 +62,12 @@ impl GemmShape {
             let products = self.products.max(1);
             (tile.batch / products * self.part_k, [tile.batch % products; 2])
         }
+    }
+
+    /// Columns of a block's tile.
+    #[inline(always)]
+    pub fn columns<C: Config>(&self) -> u32 {
+        if C::NARROWS { misc::opaque(self.tile_n).min(C::BLOCK_N) } else { C::BLOCK_N }
     }
 
     /// Stages' worth of k.
@@ -88,6 +97,8 @@ pub struct TileCoord {
     pub group: u32,
     /// Behind the product's last row.
     pub end: u32,
+    /// Behind the tile's last column, or the product's.
+    pub right: u32,
     /// Whether the rows from `end` on are another product's.
     pub is_bounded: bool,
 }
@@ -137,10 +148,9 @@ impl PersistentScheduler {
     #[inline(always)]
     fn sides<C: Config>(&self) -> [u32; 2] {
         let GemmShape { m, n, .. } = self.shape;
-        [
-            misc::opaque(m).div_ceil(C::BLOCK_M * C::CLUSTER_M),
-            misc::opaque(n).div_ceil(C::BLOCK_N * C::CLUSTER_N),
-        ]
+        let columns = self.shape.columns::<C>() * C::CLUSTER_N;
+        // `max` is for the compiler, which sees a division by 0.
+        [misc::opaque(m).div_ceil(C::BLOCK_M * C::CLUSTER_M), misc::opaque(n).div_ceil(columns.max(1))]
     }
 
     /// The tile's product of the batch, of planes of so many tiles.
@@ -177,14 +187,18 @@ impl<C: Config> TileScheduler<C> for PersistentScheduler {
         let plane = rows * columns;
         let batch = self.batch_of(plane);
         let group = misc::opaque(self.shape.raster_group);
-        let [row, column] =
-            first_of::<C>(grouped_tile(self.next - batch * plane, rows, columns, group), place);
-        TileCoord { row, column, batch, group: batch, end: self.shape.m, is_bounded: false }
+        let GemmShape { m, n, .. } = self.shape;
+        let width = self.shape.columns::<C>();
+        let tile = grouped_tile(self.next - batch * plane, rows, columns, group);
+        let [row, column] = first_of::<C>(tile, place, width);
+        let right = if C::NARROWS { n.min(column + width) } else { n };
+        TileCoord { row, column, batch, group: batch, end: m, right, is_bounded: false }
     }
 }
 
-/// First row and column of the tile of the block at `place` in the cluster that computes tile `tile`.
+/// First row and column of the tile, of so many columns, of the block at `place` in the cluster that computes
+/// tile `tile`.
 #[inline(always)]
-pub(super) fn first_of<C: Config>(tile: (u32, u32), place: [u32; 2]) -> [u32; 2] {
-    [(tile.0 * C::CLUSTER_M + place[0]) * C::BLOCK_M, (tile.1 * C::CLUSTER_N + place[1]) * C::BLOCK_N]
+pub(super) fn first_of<C: Config>(tile: (u32, u32), place: [u32; 2], width: u32) -> [u32; 2] {
+    [(tile.0 * C::CLUSTER_M + place[0]) * C::BLOCK_M, (tile.1 * C::CLUSTER_N + place[1]) * width]
 }

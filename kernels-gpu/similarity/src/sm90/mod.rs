@@ -230,7 +230,15 @@ impl<C: Config> TileScheduler<C> for Slice {
     #[inline(always)]
     fn coord(&self, _: [u32; 2]) -> TileCoord {
         let (row, column) = (thread::block_idx_x() * C::BLOCK_M, self.tile * C::BLOCK_N);
-        TileCoord { row, column, batch: 0, group: 0, end: row + C::BLOCK_M, is_bounded: false }
+        TileCoord {
+            row,
+            column,
+            batch: 0,
+            group: 0,
+            end: row + C::BLOCK_M,
+            right: self.rows,
+            is_bounded: false,
+        }
     }
 }
 

@@ -25,6 +25,10 @@ const TILES_AT_ONCE: f64 = 132.0;
 
 /// Whole waves of the first of two bands, at most: of more of them the rest is too small a part.
 const MOST_WAVES: u32 = 12;
+/// Columns of a tile at least, where it is narrower than the kernel's, and columns of tiles more than of the
+/// widest, at most.
+const NARROWEST: u32 = 136;
+const MORE_COLUMNS: u32 = 8;
 /// Waves of a block of C, where it is computed in blocks.
 const WAVES_OF_BLOCKS: [u32; 3] = [1, 2, 4];
 /// How much longer two bands take than each of them, and how much shorter they are to be estimated than one:
@@ -112,13 +116,18 @@ fn offer(problem: &Problem, device: &DeviceCapabilities, with_bands: bool, sink:
             if last.replace(copies) == Some(copies) {
                 continue;
             }
-            let whole = candidate(index as u8, entry, &view, problem, swap, copies, device);
-            in_parts(&whole, entry, problem, swap, copies, device, sink);
+            let [_, width, _] = entry.block;
+            let work = Work { entry, width, view: &view, problem, copies, device };
+            let whole = candidate(index as u8, work, swap);
+            in_parts(&whole, work, sink);
             if with_bands && copies == [Repack::No; 2] {
-                in_bands(&whole, entry, problem, swap, device, sink);
+                in_bands(&whole, work, sink);
             }
-            in_blocks(&whole, Work { entry, view: &view, problem, copies, device }, sink);
+            in_blocks(&whole, work, sink);
             sink.add(whole);
+            for width in narrower(entry, &view, problem) {
+                sink.add(candidate(index as u8, Work { width, ..work }, swap));
+            }
         }
     }
     if none {
@@ -127,25 +136,31 @@ fn offer(problem: &Problem, device: &DeviceCapabilities, with_bands: bool, sink:
     }
 }
 
+/// Widths of tiles that cut C into as few columns of tiles as the widest, or some more: all as wide but the
+/// last one. Fuller waves, and fewer columns beside C, can be worth them.
+fn narrower(entry: &Entry, view: &View, problem: &Problem) -> impl Iterator<Item = u32> {
+    let ([_, widest, _], n) = (entry.block, view.n);
+    // Threads store a part of a subtile, in 16-bit elements.
+    let can = entry.narrows && problem.epilogue.activation.columns() == 1 && problem.c.dtype.size() > 1;
+    let fewest = n.div_ceil(widest).max(1);
+    let widths = (fewest..=fewest + MORE_COLUMNS)
+        .map(move |columns| n.div_ceil(columns).next_multiple_of(BOX_GRANULE));
+    let mut last = widest;
+    widths.filter(move |&width| can && width >= NARROWEST && width < std::mem::replace(&mut last, width))
+}
+
 /// With k in parts, where that is estimated to be faster.
-fn in_parts(
-    whole: &Candidate,
-    entry: &Entry,
-    problem: &Problem,
-    swap: bool,
-    copies: [Repack; 2],
-    device: &DeviceCapabilities,
-    sink: &mut dyn CandidateSink,
-) {
+fn in_parts(whole: &Candidate, work: Work<'_>, sink: &mut dyn CandidateSink) {
+    let Work { entry, width, view, problem, device, .. } = work;
     // Parts in shares were slower than either alone.
     if entry.cluster[2] > 1 {
         return;
     }
-    let ([.., block_k], view) = (entry.block, &View::new(problem, swap));
-    let (tiles, stages) = (clusters(entry, view, problem.batch), problem.k.div_ceil(block_k));
+    let [.., block_k] = entry.block;
+    let (tiles, stages) = (clusters(entry, width, view, problem.batch), problem.k.div_ceil(block_k));
     for count in split_k::counts(tiles, resident(entry, device), stages) {
         let Some(parts) = split_k::cut_each(problem, count, block_k) else { continue };
-        let parts_us = cost::estimate_us(Work { entry, view, problem: &parts, copies, device });
+        let parts_us = cost::estimate_us(Work { problem: &parts, ..work });
         let estimate_us = parts_us + split_k::estimate_us(problem, count);
         if estimate_us < whole.estimate_us {
             let config = Config { split_k: count, ..whole.config };
@@ -157,19 +172,12 @@ fn in_parts(
 }
 
 /// In two bands, the first one of whole waves, where that is estimated to be clearly faster.
-fn in_bands(
-    whole: &Candidate,
-    entry: &Entry,
-    problem: &Problem,
-    swap: bool,
-    device: &DeviceCapabilities,
-    sink: &mut dyn CandidateSink,
-) {
-    let view = View::new(problem, swap);
-    let ([block_m, block_n, _], [across_m, across_n, _]) = (entry.block, entry.cluster);
-    let (tile_m, tile_n) = (block_m * across_m, block_n * across_n);
-    let whole_waves = clusters(entry, &view, 1) / resident(entry, device);
-    let is_whole = clusters(entry, &view, 1).is_multiple_of(resident(entry, device));
+fn in_bands(whole: &Candidate, work: Work<'_>, sink: &mut dyn CandidateSink) {
+    let Work { entry, width, view, problem, device, .. } = work;
+    let ([block_m, ..], [across_m, across_n, _], swap) = (entry.block, entry.cluster, whole.config.swap);
+    let (tile_m, tile_n) = (block_m * across_m, width * across_n);
+    let whole_waves = clusters(entry, width, view, 1) / resident(entry, device);
+    let is_whole = clusters(entry, width, view, 1).is_multiple_of(resident(entry, device));
     if !bands::can_be_cut(problem) || is_whole || !(1..=MOST_WAVES).contains(&whole_waves) {
         return;
     }
@@ -190,8 +198,7 @@ fn in_bands(
         let first = bands::of(problem, band);
         let mut least = Least(f64::INFINITY);
         offer(&bands::rest_of(problem, band), device, false, &mut least);
-        let (view, copies) = (&View::new(&first, swap), [Repack::No; 2]);
-        let first_us = cost::estimate_us(Work { entry, view, problem: &first, copies, device });
+        let first_us = cost::estimate_us(Work { view: &View::new(&first, swap), problem: &first, ..work });
         let estimate_us = first_us + least.0 + BETWEEN_BANDS_US;
         if estimate_us < WORTH_TWO_BANDS * whole.estimate_us {
             let config = Config { band, ..whole.config };
@@ -204,14 +211,14 @@ fn in_bands(
 /// In blocks of some waves each, where that is estimated to be faster. Products of a batch come one after the
 /// other.
 fn in_blocks(whole: &Candidate, work: Work<'_>, sink: &mut dyn CandidateSink) {
-    let Work { entry, view, problem, device, .. } = work;
+    let Work { entry, width, view, problem, device, .. } = work;
     let at_once = resident(entry, device);
-    let is_short = clusters(entry, view, problem.batch) <= at_once || !cost::can_drift(work);
+    let is_short = clusters(entry, width, view, problem.batch) <= at_once || !cost::can_drift(work);
     if is_short || !bands::can_be_in_blocks(problem) || whole.config.swap {
         return;
     }
-    let ([block_m, block_n, _], [across_m, across_n, _]) = (entry.block, entry.cluster);
-    let (tile_m, tile_n) = (block_m * across_m, block_n * across_n);
+    let ([block_m, ..], [across_m, across_n, _]) = (entry.block, entry.cluster);
+    let (tile_m, tile_n) = (block_m * across_m, width * across_n);
     let down = view.m.div_ceil(tile_m);
     let height = down.div_ceil(down.div_ceil(square(at_once, [tile_m, tile_n])));
     for waves in WAVES_OF_BLOCKS {
@@ -256,8 +263,8 @@ pub(crate) fn terms(problem: &Problem, device: &DeviceCapabilities, config: &Con
         if config.split_k > 1 { split_k::cut_each(&part, config.split_k, entry.block[2])? } else { part };
     let [to_a, to_b] = config.repack;
     let copies = if config.swap { [flip_copy(to_b), flip_copy(to_a)] } else { [to_a, to_b] };
-    let view = &View::new(&part, config.swap);
-    Some(cost::terms(Work { entry, view, problem: &part, copies, device }))
+    let (view, [_, width, _]) = (&View::new(&part, config.swap), config.tile);
+    Some(cost::terms(Work { entry, width, view, problem: &part, copies, device }))
 }
 
 /// Clusters' tiles below each other of a wave whose sides are the shortest, of those that leave next to no
@@ -399,22 +406,16 @@ pub(super) fn copy_straddles(length: u32, element_bytes: usize) -> bool {
     !(repack::pitch(length as usize, element_bytes) * element_bytes).is_multiple_of(LINE_BYTES)
 }
 
-fn candidate(
-    index: u8,
-    entry: &Entry,
-    view: &View,
-    problem: &Problem,
-    swap: bool,
-    [to_a, to_b]: [Repack; 2],
-    device: &DeviceCapabilities,
-) -> Candidate {
-    let estimate_us = cost::estimate_us(Work { entry, view, problem, copies: [to_a, to_b], device });
+fn candidate(index: u8, work: Work<'_>, swap: bool) -> Candidate {
+    let Work { entry, width, copies: [to_a, to_b], .. } = work;
+    let [block_m, _, block_k] = entry.block;
+    let estimate_us = cost::estimate_us(work);
     let config = Config {
         cluster: entry.cluster,
         swap,
         // In the order of A and B, not of the kernel's operands.
         repack: if swap { [flip_copy(to_b), flip_copy(to_a)] } else { [to_a, to_b] },
-        ..Config::new(Kernel::Sm90(index), entry.block, entry.stages)
+        ..Config::new(Kernel::Sm90(index), [block_m, width, block_k], entry.stages)
     };
     Candidate { config, estimate_us, why: why(entry, swap, [to_a, to_b]) }
 }
@@ -441,12 +442,12 @@ fn why(entry: &Entry, swap: bool, copies: [Repack; 2]) -> &'static str {
     }
 }
 
-/// Clusters' worth of tiles.
-pub(super) fn clusters(entry: &Entry, view: &View, batch: u32) -> u32 {
-    let [block_m, block_n, _] = entry.block;
+/// Clusters' worth of tiles of so many columns.
+pub(super) fn clusters(entry: &Entry, width: u32, view: &View, batch: u32) -> u32 {
+    let [block_m, ..] = entry.block;
     let [across_m, across_n, _] = entry.cluster;
     let down = u64::from(view.m.div_ceil(block_m * across_m));
-    let tiles = down * u64::from(view.n.div_ceil(block_n * across_n)) * u64::from(batch);
+    let tiles = down * u64::from(view.n.div_ceil(width * across_n)) * u64::from(batch);
     // Kernels count tiles in 32 bits; what does not fit in them does not fit in memory either.
     u32::try_from(tiles).unwrap_or(u32::MAX).max(1)
 }
@@ -474,12 +475,18 @@ const BOX_GRANULE: u32 = 8;
 
 /// Rows of the boxes of A and B, of operands that are contiguous along k: a block's part of the tile, or less
 /// where that leaves boxes out.
-pub(super) fn box_rows(entry: &Entry, view: &View) -> [u32; 2] {
+pub(super) fn box_rows(entry: &Entry, width: u32, view: &View) -> [u32; 2] {
     let ([block_m, block_n, _], [across_m, across_n, _]) = (entry.block, entry.cluster);
     if !entry.skips {
         return [block_m / across_n, block_n / across_m];
     }
-    [box_of(view.m, block_m, across_n), box_of(view.n, block_n, across_m)]
+    let of_b = if width == block_n {
+        box_of(view.n, block_n, across_m)
+    } else {
+        // As of a matrix that ends with the tile.
+        box_of(width, block_n, across_m)
+    };
+    [box_of(view.m, block_m, across_n), of_b]
 }
 
 fn box_of(side: u32, tile: u32, sharers: u32) -> u32 {
@@ -496,10 +503,10 @@ fn box_of(side: u32, tile: u32, sharers: u32) -> u32 {
 }
 
 /// Rows of clusters' tiles of a raster group: those under way at a time then make a square.
-pub(super) fn raster_group(entry: &Entry) -> u32 {
-    let [block_m, block_n, _] = entry.block;
+pub(super) fn raster_group(entry: &Entry, width: u32) -> u32 {
+    let [block_m, ..] = entry.block;
     let [across_m, across_n, _] = entry.cluster;
-    let ratio = f64::from(block_n * across_n) / f64::from(block_m * across_m);
+    let ratio = f64::from(width * across_n) / f64::from(block_m * across_m);
     let at_once = TILES_AT_ONCE / f64::from(blocks(entry));
     ((at_once * ratio).sqrt().round() as u32).max(1)
 }

@@ -69,7 +69,8 @@ pub(super) fn launch_parts(
     let view = View::new(problem, config.swap);
     // [m, k] and [n, k].
     let (first, second) = if config.swap { (b.transposed(), a) } else { (a, b.transposed()) };
-    let [rows_a, rows_b] = box_rows(entry, &view);
+    let [_, width, _] = config.tile;
+    let [rows_a, rows_b] = box_rows(entry, width, &view);
     let map_a = operand_map(first, !entry.trans_a, rows_a)?;
     let map_b = operand_map(second, !entry.trans_b, rows_b)?;
     // The kernel writes C through `data` or through its map. The launch begins the write with `data`.
@@ -77,12 +78,12 @@ pub(super) fn launch_parts(
     let [map_c, map_source] = result_maps(entry, problem, c_view, &epilogue, map_a)?;
     let (output, data) = (output(problem, c_view), c.data.view().within());
     let transposed = problem.c.order == Order::Columns;
-    let whole = GemmShape::new([view.m, view.n, problem.k], problem.batch, raster_group(entry));
-    let shape = GemmShape { part_k, products, box_m: rows_a, box_n: rows_b, ..whole };
+    let whole = GemmShape::new([view.m, view.n, problem.k], problem.batch, raster_group(entry, width));
+    let shape = GemmShape { part_k, products, box_m: rows_a, box_n: rows_b, tile_n: width, ..whole };
     let maps = [map_a, map_b, map_c, map_source];
     let launched = Launch { maps, shape, output, data, epilogue, transposed, groups: None, scales: None };
     let device = DeviceCapabilities::of(stream.device());
-    let blocks = clusters(entry, &view, problem.batch).min(resident(entry, &device)) * blocks(entry);
+    let blocks = clusters(entry, width, &view, problem.batch).min(resident(entry, &device)) * blocks(entry);
     // SAFETY: the maps fit the kernel; strides and lengths are checked; C does not overlap itself.
     unsafe { launch(stream, index, blocks, launched) }
 }
