@@ -72,9 +72,9 @@ pub trait Config: Copy + 'static {
     /// Whether its producer leaves out what lies outside of the operands. One that gives its registers away
     /// has too few for that.
     const SKIPS: bool = !Self::SPARES;
-    /// Whether launches may ask for narrower tiles ([`GemmShape::tile_n`](super::tile_scheduler::GemmShape::tile_n)):
-    /// the widest, of 16 bits, are too wide where they leave the last wave of multiprocessors idle, or C ends
-    /// within one.
+    /// Whether launches may ask for narrower tiles
+    /// ([`GemmShape::tile_n`](super::tile_scheduler::GemmShape::tile_n)): the widest, of 16 bits, are
+    /// too wide where they leave the last wave of multiprocessors idle, or C ends within one.
     const NARROWS: bool = Self::BLOCK_N == WIDEST
         && Self::Tile::GROUPS == 1
         && <Self::Operands as Operands>::BLOCK_K * ELEMENT16_BYTES == primitives::tma::LINE_BYTES

@@ -282,8 +282,8 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
         }
     }
 
-    /// Stores the tile's columns of a subtile of 16-bit elements, if it has any: what is behind them is another
-    /// tile's.
+    /// Stores the tile's columns of a subtile of 16-bit elements, if it has any: what is behind them is
+    /// another tile's.
     ///
     /// # Safety
     /// As for [`copy_subtile`](Self::copy_subtile), when all have written.
