@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::backend::BACKENDS;
 use super::matrix::ROW_ALIGNMENT;
 use super::problem::{EpilogueDesc, Operand, Order, Precision, Problem};
-use super::select::{All, DeviceCapabilities};
+use super::select::{All, Best, DeviceCapabilities};
 use crate::tensor::DType;
 use gemm::epilogue::Activation;
 
@@ -103,6 +103,31 @@ fn kind(config: &str) -> String {
     let ways = [("then the rest", "bands"), ("in blocks", "blocks"), (" parts", "parts"), (" to ", "copies")];
     let way = ways.iter().find(|(text, _)| config.contains(text)).map_or("whole", |(_, way)| way);
     format!("{kernel}, {way}")
+}
+
+/// Products that were slow on an H200, and the fastest of all configurations timed there or one within 5 % of
+/// it, by how its text begins (`benches/record/h200/2026-11-26/gemm_*_every.txt`).
+#[test]
+fn slow_products_get_what_was_fastest_on_an_h200() {
+    let measured = [
+        ("x_bf16", "4096x864x13720-tt-none", "gemm_bf16_tt_128x256_2x1 128x216x64"),
+        ("x_bf16", "160x10336x6520-tt-none", "gemm_bf16_tt_128x256_2x1 128x2"),
+        ("x_bf16", "777x3584x18944-nt-none", "gemm_bf16_nt_128x256 128x2"),
+        ("x_bf16", "1160x27152x144-tn-bias_gelu", "gemm_bf16_tn_128x128_pp 128x128x64, 6 stages"),
+        ("x_f16", "1712x88x216-tn-bias_gelu", "gemm_f16_tn_64x128 64x128x64, 8 stages"),
+        ("x_f16", "272x176x136-tt-none", "gemm_f16_tt_64x128 64x128x64, 8 stages"),
+        ("x_bf16", "8x11240x568-tn-none", "gemm_skinny 32x128x64"),
+        ("x_bf16", "8x152x21360-nt-none", "gemm_skinny 32x16x512, 6 stages, k in 11 parts"),
+    ];
+    for (name, shape, fastest) in measured {
+        let mut best = Best::default();
+        let (problem, device) = (problem(name, shape), &DeviceCapabilities::H200);
+        BACKENDS.iter().for_each(|backend| (backend.candidates)(&problem, device, &mut best));
+        let config = best.best.unwrap().config.to_string();
+        let cut = [" parts", "to rows", "to columns", "then the rest"];
+        let is_other = cut.iter().any(|way| config.contains(way) && !fastest.contains(way));
+        assert!(config.starts_with(fastest) && !is_other, "{name} {shape}: {config}");
+    }
 }
 
 /// Of the configurations that were timed, the one with the lowest estimate is nearly the fastest; over half

@@ -42,8 +42,8 @@ const COLUMN_US: f64 = 0.003;
 const SECTOR_BYTES: u64 = 32;
 const STRADDLING: f64 = 1.1;
 /// How much longer products take than their copies, on an H200: those of 24 and 32 rows 1.1 to 1.5 times,
-/// where A lies by columns or B by rows 1.25 to 2; of tf32 beyond 8 rows 1.1 to 2.2. Columns of A, batches and parts of k
-/// at fewer rows 1 to 1.3.
+/// where A lies by columns or B by rows 1.25 to 2; of tf32 beyond 8 rows 1.1 to 2.2. Columns of A, batches
+/// and parts of k at fewer rows 1 to 1.3.
 const MANY_ROWS: f64 = 1.3;
 const MANY_TURNED: f64 = 1.6;
 const MANY_TF32: f64 = 2.0;

@@ -38,8 +38,9 @@ pub struct GemmShape {
     pub box_m: u32,
     /// The same for B and n.
     pub box_n: u32,
-    /// Columns of a block's tile in kernels of [`Config::NARROWS`]: a multiple of 8, and the result, if the copy
-    /// engine stores it, has 16-bit elements and all of the product's columns. More than the tile has: all.
+    /// Columns of a block's tile in kernels of [`Config::NARROWS`]: a multiple of 8, and the result, if the
+    /// copy engine stores it, has 16-bit elements and all of the product's columns. More than the tile has:
+    /// all.
     pub tile_n: u32,
 }
 

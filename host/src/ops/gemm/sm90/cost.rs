@@ -27,7 +27,7 @@ use crate::ops::gemm::select::DeviceCapabilities;
 const SECTOR_BYTES: usize = 32;
 /// A launch, the first stage's way, and how much longer clusters of blocks take to start.
 const START_US: f64 = 1.78;
-const CLUSTER_US: f64 = 0.35;
+const CLUSTER_US: f64 = 0.44;
 /// Rates of one multiprocessor in a microsecond: operations on 16-bit types, bytes that it asks L2 for, and
 /// bytes that come into its shared memory, those that another block of the cluster asks for too.
 const FLOPS_PER_US: f64 = 8.9e6;
@@ -42,23 +42,29 @@ const FROM_UNITS: f64 = 2.48;
 const OUTSIDE: f64 = 3.76;
 /// How much longer steps take in tiles narrower than the kernel's: on an H200, 2 to 9 %. And the store of a
 /// part of a subtile, in 54 products of up to 14 us.
-const NARROW: f64 = 1.05;
-const NARROW_US: f64 = 1.0;
+const NARROWER: f64 = 1.05;
+const PART_US: f64 = 1.95;
 /// Columns from an instruction for a part of a tile's columns to the next wider one.
 const INSTRUCTION_STEP: u32 = 32;
+/// A request of L2 that waits for others of the same line.
+const REQUEST_US: f64 = 0.92e-3;
 /// A step's barriers, and the latencies of its instructions.
-const STEP_US: f64 = 0.108;
+const STEP_US: f64 = 0.13;
 /// The same where consumers bring A to registers, since it does not lie along k: tf32 on an H200, tiles of
 /// 64 x 16, 0.27 to 0.30; of 64 x 128, 0.31 to 0.39.
 const STEP_BY_REGISTERS_US: f64 = 0.27;
 /// Elements of C that a multiprocessor stores in a microsecond, by the copy engine and in f32.
 const STORED_PER_US: f64 = 22e3;
 const STORED_F32_PER_US: f64 = 5.4e3;
+/// A subtile of 64 rows and less than 64 columns.
+const THIN_US: f64 = 0.0625;
+/// Columns of a subtile of 16-bit elements that is as wide as a line.
+const WIDE_COLUMNS: f64 = 64.0;
 /// An epilogue's first loads, a chunk of columns of 64 rows of a consumer, and 64 columns where the epilogue
 /// asks for the column alone.
-const EPILOGUE_US: f64 = 0.39;
+const EPILOGUE_US: f64 = 0.1;
 const CHUNK_US: f64 = 0.55;
-const BY_COLUMN_US: f64 = 1.7;
+const BY_COLUMN_US: f64 = 0.87;
 /// The same of the product itself in 8 bits, and a chunk of that.
 const NARROW_US: f64 = 0.37;
 const NARROW_CHUNK_US: f64 = 0.25;
@@ -72,6 +78,8 @@ const BESIDE_EPILOGUE: f64 = 0.55;
 /// instructions they wait for.
 const FOLLOWED: f64 = 0.52;
 const SHARED_ISSUE: f64 = 0.25;
+/// From a tile's last product to the next one's first, where nobody multiplies meanwhile.
+const REFILLED_US: f64 = 0.3;
 /// How much longer steps take where k is shared out although there are tiles for all multiprocessors. Why has
 /// not been found.
 const SHARED_AGAIN: f64 = 1.15;
@@ -207,7 +215,7 @@ impl Work<'_> {
             let come = side.next_multiple_of(if trans { span } else { rows }).min(tiles * tile);
             if entry.skips { f64::from(come) / f64::from(tiles) } else { f64::from(tile) }
         };
-        let of_b = if self.is_narrow() {
+        let of_b = if self.is_narrower() {
             f64::from(width.next_multiple_of(if entry.trans_b { span } else { box_n }))
         } else {
             of(view.n, width, across_n, box_n, entry.trans_b)
@@ -216,7 +224,7 @@ impl Work<'_> {
     }
 
     /// Is the tile narrower than the kernel's?
-    fn is_narrow(&self) -> bool {
+    fn is_narrower(&self) -> bool {
         self.width < self.entry.block[1]
     }
 
@@ -234,7 +242,7 @@ impl Work<'_> {
         };
         let of_a = rows(in_a, come_a - in_a, across_n, lines(&view.a, copies[0], along_a));
         // What comes beside a narrow tile is the next one's.
-        let (in_b, out_b) = if self.is_narrow() { (come_b, 0.0) } else { (in_b, come_b - in_b) };
+        let (in_b, out_b) = if self.is_narrower() { (come_b, 0.0) } else { (in_b, come_b - in_b) };
         let of_b = rows(in_b, out_b, across_m, lines(&view.b, copies[1], along_b));
         (of_a + of_b) * f64::from(K_BYTES)
     }
@@ -243,8 +251,23 @@ impl Work<'_> {
     fn step_us(&self, loads: f64, running: u32) -> f64 {
         let (loads, products) = self.step_parts(loads, running);
         let by_registers = self.entry.a == ElementType::Tf32 && self.entry.trans_a;
-        let narrow = if self.is_narrow() { NARROW } else { 1.0 };
-        narrow * overlapped(products, loads).max(if by_registers { STEP_BY_REGISTERS_US } else { STEP_US })
+        let narrower = if self.is_narrower() { NARROWER } else { 1.0 };
+        let least = if by_registers { STEP_BY_REGISTERS_US } else { STEP_US };
+        narrower * overlapped(products, loads).max(least).max(self.crowded_us(running))
+    }
+
+    /// Until so many blocks have what they all ask for: of an operand whose rows along m or n are shorter
+    /// than a line, each row of a box is a request, so several are for the same line.
+    fn crowded_us(&self, running: u32) -> f64 {
+        let Work { entry, width, view, .. } = *self;
+        let [block_m, ..] = entry.block;
+        let span = K_BYTES / entry.a.bytes();
+        let of = |trans: bool, side: u32, sharers: u32| {
+            let requests = if trans { f64::from(span) / f64::from(side) } else { 0.0 };
+            if requests > 1.0 { f64::from(sharers.min(running)) * requests * REQUEST_US } else { 0.0 }
+        };
+        let [down, across] = [view.m.div_ceil(block_m), view.n.div_ceil(width)];
+        of(entry.trans_a, view.m, across).max(of(entry.trans_b, view.n, down))
     }
 
     /// Until its operands have come, and its multiplications.
@@ -258,7 +281,8 @@ impl Work<'_> {
     /// take bytes.
     fn step_flops(&self) -> f64 {
         let [block_m, block_n, _] = self.entry.block;
-        let block_n = if self.is_narrow() { self.width.next_multiple_of(INSTRUCTION_STEP) } else { block_n };
+        let block_n =
+            if self.is_narrower() { self.width.next_multiple_of(INSTRUCTION_STEP) } else { block_n };
         2.0 * f64::from(block_m) * f64::from(block_n) * f64::from(K_BYTES / 2)
     }
 
@@ -277,7 +301,7 @@ impl Work<'_> {
             // Each consumer has the time of two tiles for one.
             ((store - main) / 2.0).max(0.0) + issue * store
         } else {
-            store * if is_plain { FOLLOWED } else { 1.0 }
+            store * if is_plain { FOLLOWED } else { 1.0 } + REFILLED_US
         };
         let (before, last, of_last) =
             if rest > 0 { (full, tile(rest), rest) } else { (full - 1, main, at_once) };
@@ -303,24 +327,33 @@ impl Work<'_> {
         let stored = if problem.c.dtype.size() > 2 {
             elements / STORED_F32_PER_US
         } else if problem.epilogue.is_plain() && problem.c.dtype.size() == 2 {
-            elements / STORED_PER_US
+            elements / STORED_PER_US + self.thin_us(groups * columns)
         } else if problem.epilogue.is_plain() && self.is_by_column() {
-            groups * columns / 64.0 * NARROW_US
+            groups * columns / WIDE_COLUMNS * NARROW_US
         } else if problem.epilogue.is_plain() && by_tma(problem) && problem.c.dtype.size() == 1 {
             groups * columns / f64::from(entry.chunk_columns) * NARROW_CHUNK_US
         } else if self.is_by_column() {
-            EPILOGUE_US + groups * columns / 64.0 * BY_COLUMN_US
+            EPILOGUE_US + groups * columns / WIDE_COLUMNS * BY_COLUMN_US
         } else {
             EPILOGUE_US + groups * columns / f64::from(entry.chunk_columns) * CHUNK_US
         };
-        let narrow_us = if self.is_narrow() { NARROW_US } else { 0.0 };
-        self.exchange_us() + stored.max(self.stored_alone_us()) + narrow_us
+        let part_us = if self.is_narrower() { PART_US } else { 0.0 };
+        self.exchange_us() + stored.max(self.stored_alone_us()) + part_us
+    }
+
+    /// How much longer subtiles of so many columns take that are not as wide as a line.
+    fn thin_us(&self, columns: f64) -> f64 {
+        let wide = f64::from(self.entry.store_columns);
+        if wide < WIDE_COLUMNS { columns / wide * THIN_US } else { 0.0 }
     }
 
     /// Does the epilogue take subtiles?
     fn is_by_column(&self) -> bool {
         let is_possible = self.problem.c.dtype.size() > 1 || self.entry.narrow;
-        self.entry.by_rows && self.entry.store_columns == 64 && is_possible && is_by_column(self.problem)
+        self.entry.by_rows
+            && f64::from(self.entry.store_columns) == WIDE_COLUMNS
+            && is_possible
+            && is_by_column(self.problem)
     }
 
     /// A tile's store of one element at a time, where C has no pairs of elements that can be stored at once.
@@ -377,12 +410,13 @@ impl Work<'_> {
     }
 
     fn power_us(&self) -> f64 {
-        let Work { entry, .. } = *self;
+        let Work { entry, view, problem, .. } = *self;
         let ([in_a, in_b], [across_m, across_n, _]) = (self.inside(), entry.cluster);
         let loads = (in_a / f64::from(across_n) + in_b / f64::from(across_m)) * f64::from(K_BYTES);
         let steps = f64::from(self.tiles()) * self.steps() * f64::from(blocks(entry));
-        // What is multiplied beside C takes power too.
-        let (flops, sent) = (steps * self.step_flops(), steps * loads);
+        let sent = steps * loads;
+        // As in `step_flops`. What is multiplied beside C is zeros: they take little.
+        let flops = problem.flops() * view.a.dtype.size() as f64 / 2.0;
         flops / POWER_FLOPS_PER_US + sent * POWER_US_PER_BYTE
     }
 }
@@ -404,194 +438,4 @@ fn lines(operand: &Operand, to: Repack, length: u32) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use gemm::epilogue::Activation;
-
-    use crate::ops::gemm::EpilogueDesc;
-    use crate::ops::gemm::config::Candidate;
-    use crate::ops::gemm::problem::{Operand, Order, Precision, Problem};
-    use crate::ops::gemm::select::{Best, DeviceCapabilities};
-    use crate::ops::gemm::sm90::BACKEND;
-    use crate::tensor::DType;
-    use testkit::compare::is_foreseen;
-    use testkit::tolerance::GEMM_TIME;
-
-    /// `C = A B^T` on an H200.
-    fn chosen(sides: (u32, u32, u32), dtype: DType, c: DType) -> Candidate {
-        chosen_with(EpilogueDesc::default(), sides, dtype, c)
-    }
-
-    fn chosen_with(epilogue: EpilogueDesc, sides: (u32, u32, u32), dtype: DType, c: DType) -> Candidate {
-        chosen_of(epilogue, sides, dtype, c, false, &DeviceCapabilities::H200)
-    }
-
-    /// The same, or of `C = A^T B`, as gradients of weights are.
-    fn chosen_of(
-        epilogue: EpilogueDesc,
-        (m, n, k): (u32, u32, u32),
-        dtype: DType,
-        c: DType,
-        of_weights: bool,
-        device: &DeviceCapabilities,
-    ) -> Candidate {
-        let operand = |dtype: DType, order, leading: u32| {
-            let row = u64::from(leading) * dtype.size() as u64;
-            let alignment = if row.is_multiple_of(16) { 16 } else { dtype.size() as u32 };
-            Operand { dtype, order, leading: u64::from(leading), batch_stride: 0, alignment }
-        };
-        let (a, b) = if of_weights {
-            (operand(dtype, Order::Columns, m), operand(dtype, Order::Rows, n))
-        } else {
-            (operand(dtype, Order::Rows, k), operand(dtype, Order::Columns, k))
-        };
-        let c = operand(c, Order::Rows, n);
-        let problem = Problem { m, n, k, batch: 1, a, b, c, precision: Precision::Tf32, epilogue };
-        let mut best = Best::default();
-        (BACKEND.candidates)(&problem, device, &mut best);
-        best.best.unwrap()
-    }
-
-    /// With a bias and `gelu`, on an H100; consumers that take turns hide the longer store: 4096 cubed 194 us
-    /// where 128 x 256 takes 214 and 215. Next to 192 accumulators it takes too long for that where k is
-    /// short: 8192 x 8192 x 2048 487 us, next to 128 432; 32768 x 3072 x 768 411 and 256. (1024 x 4096 x 4096
-    /// was one of these before an epilogue took 64 columns at a time: its kernels are within 2 % now.)
-    #[test]
-    fn epilogues_go_where_their_stores_are_hidden() {
-        let epilogue = EpilogueDesc {
-            bias: Some(DType::BF16),
-            activation: Activation::GeluTanh,
-            ..EpilogueDesc::default()
-        };
-        for sides in [(4096, 4096, 4096), (8192, 8192, 2048), (4096, 14_336, 4096), (32_768, 3072, 768)] {
-            let device = &DeviceCapabilities::H100;
-            let chosen = chosen_of(epilogue, sides, DType::BF16, DType::BF16, false, device);
-            let name = chosen.config.to_string();
-            assert!(name.contains("_128x128_pp"), "{sides:?}: {name}");
-        }
-    }
-
-    /// Of C with an odd number of columns, k contiguous in both operands; on an H100, microseconds.
-    #[test]
-    fn rows_that_begin_anywhere_take_longer() {
-        let measured = [
-            ((8337, 6785, 159), 110.2),
-            ((17_464, 18_099, 400), 762.0),
-            ((712, 5771, 1120), 28.2),
-            ((200, 31_713, 2480), 78.2),
-            ((4096, 50_257, 768), 580.0),
-        ];
-        for (sides, us) in measured {
-            let (none, device) = (EpilogueDesc::default(), &DeviceCapabilities::H100);
-            let Candidate { estimate_us, .. } =
-                chosen_of(none, sides, DType::BF16, DType::BF16, false, device);
-            assert!(is_foreseen(estimate_us, us, &GEMM_TIME), "{sides:?}: {estimate_us} us, measured {us}");
-        }
-    }
-
-    /// On an H100 these were the fastest configurations, or within 8 % of that, of shapes that the figures
-    /// were not fitted to; with the time of the fastest, microseconds. Some times are of kernels that have
-    /// been removed since; kernels younger than the figures are accepted without a timing.
-    #[test]
-    fn the_estimates_find_what_is_fast_off_the_list() {
-        type Measured<'a> = ((u32, u32, u32), bool, f64, &'a [&'a str]);
-        let measured: [Measured<'_>; 7] = [
-            ((768, 768, 32_768), true, 62.9, &["_128x256_2x1", "_128x192_pp"]),
-            ((768, 3072, 32_768), true, 209.2, &["_128x128_pp", "_128x192_pp", "_128x256_2x1"]),
-            ((2304, 768, 32_768), true, 191.7, &["_128x128_pp", "_128x256_2x1"]),
-            ((1600, 1600, 16_384), true, 133.3, &["_128x192_pp"]),
-            ((4096, 4096, 8192), true, 379.5, &["_128x256_2x1"]),
-            ((200, 13_824, 5120), false, 61.1, &["_128x256_2x1", "_128x256"]),
-            ((384, 3584, 3584), false, 20.2, &["_128x128_pp"]),
-        ];
-        for (sides, of_weights, us, fastest) in measured {
-            let (none, device) = (EpilogueDesc::default(), &DeviceCapabilities::H100);
-            let Candidate { config, estimate_us, .. } =
-                chosen_of(none, sides, DType::BF16, DType::BF16, of_weights, device);
-            let name = config.kernel.name();
-            assert!(fastest.iter().any(|end| name.ends_with(end)), "{sides:?}: {config}");
-            assert!(is_foreseen(estimate_us, us, &GEMM_TIME), "{sides:?}: {estimate_us} us, measured {us}");
-        }
-    }
-
-    /// On an H200 these were the fastest of the table, or within 3 % of that; with the time of the fastest,
-    /// microseconds. Some times are of kernels that have been removed since; kernels younger than the figures
-    /// are accepted without a timing.
-    #[test]
-    fn the_estimates_find_what_was_fastest_by_measurement() {
-        type Measured<'a> = ((u32, u32, u32), DType, f64, &'a [&'a str]);
-        let measured: [Measured<'_>; 44] = [
-            ((512, 512, 512), DType::BF16, 2.8, &["_64x32_t", "_64x64"]),
-            ((768, 768, 768), DType::BF16, 4.8, &["_64x128"]),
-            ((1024, 1024, 1024), DType::BF16, 5.6, &["_64x128"]),
-            ((1536, 1536, 1536), DType::BF16, 12.4, &["_128x144"]),
-            ((2048, 2048, 2048), DType::BF16, 24.5, &["_128x128_pp", "_128x256_2x1", "_128x256"]),
-            ((3072, 3072, 3072), DType::BF16, 76.8, &["_128x192_pp"]),
-            ((4096, 4096, 4096), DType::BF16, 193.0, &["_128x256_2x1"]),
-            ((6144, 6144, 6144), DType::BF16, 668.8, &["_128x192_pp", "_128x256_2x1"]),
-            ((8192, 8192, 8192), DType::BF16, 1380.7, &["_128x192_pp", "_128x256_2x1", "_128x256"]),
-            ((1000, 1000, 1000), DType::BF16, 8.9, &["_128x128_pp", "_128x128_k2"]),
-            ((3000, 3000, 3000), DType::BF16, 83.5, &["_128x192_pp"]),
-            ((16, 28_672, 8192), DType::BF16, 110.7, &["_128x16_t"]),
-            ((16, 8192, 8192), DType::BF16, 33.1, &["_64x16_t", "_128x16_t", "_64x32_t"]),
-            ((64, 6144, 4096), DType::BF16, 16.8, &["_64x64"]),
-            ((64, 8192, 8192), DType::BF16, 34.5, &["_64x128", "_64x64"]),
-            ((128, 4096, 4096), DType::BF16, 14.0, &["_64x64"]),
-            ((128, 28_672, 8192), DType::BF16, 118.6, &["_128x256"]),
-            ((256, 4096, 14_336), DType::BF16, 47.3, &["_128x128_k2"]),
-            ((256, 8192, 8192), DType::BF16, 50.9, &["_128x128_pp"]),
-            ((512, 4096, 4096), DType::BF16, 24.8, &["_128x128_pp"]),
-            ((1024, 2048, 8192), DType::BF16, 46.5, &["_128x128_pp"]),
-            ((1024, 6144, 4096), DType::BF16, 69.7, &["_128x192_pp"]),
-            ((2048, 8192, 2048), DType::BF16, 91.6, &["_128x256_2x1"]),
-            ((2048, 4096, 11_008), DType::BF16, 266.0, &["_128x256", "_128x256_2x1"]),
-            ((2048, 12_288, 4096), DType::BF16, 296.0, &["_128x256_2x1", "_128x192_pp"]),
-            ((64, 64, 16_384), DType::BF16, 6.3, &["_64x16_t"]),
-            ((128, 128, 65_536), DType::BF16, 14.3, &["_64x32_t", "_128x16_t"]),
-            ((256, 256, 32_768), DType::BF16, 15.1, &["_64x64", "_64x128"]),
-            ((512, 512, 16_384), DType::BF16, 18.9, &["_64x128"]),
-            ((1024, 1024, 1024), DType::F8E4M3, 4.2, &["_64x128"]),
-            ((2048, 2048, 2048), DType::F8E4M3, 13.8, &["_128x128_pp", "_128x128_pp_2x1"]),
-            (
-                (4096, 4096, 4096),
-                DType::F8E4M3,
-                103.5,
-                &["_128x128_pp", "_128x128_pp_2x1", "_128x256", "_128x256_2x1"],
-            ),
-            (
-                (8192, 8192, 8192),
-                DType::F8E4M3,
-                708.7,
-                &["_128x256", "_128x256_2x1", "_128x128_pp", "_128x128_pp_2x1"],
-            ),
-            ((16, 8192, 8192), DType::F8E4M3, 18.4, &["_64x16_t"]),
-            ((128, 28_672, 8192), DType::F8E4M3, 68.3, &["_128x128_pp", "_128x128_pp_2x1", "_128x256"]),
-            ((1024, 6144, 4096), DType::F8E4M3, 36.8, &["_128x128_pp", "_128x128_pp_2x1"]),
-            (
-                (4096, 14_336, 4096),
-                DType::F8E4M3,
-                371.9,
-                &["_128x256", "_128x256_2x1", "_128x128_pp", "_128x128_pp_2x1"],
-            ),
-            ((4096, 4096, 14_336), DType::F8E4M3, 358.1, &["_128x256", "_128x256_2x1"]),
-            ((1024, 1024, 1024), DType::F32, 12.5, &["_64x128"]),
-            ((2048, 2048, 2048), DType::F32, 48.1, &["_128x256_2x1"]),
-            ((4096, 4096, 4096), DType::F32, 415.8, &["_128x256_2x1"]),
-            ((16, 8192, 8192), DType::F32, 67.1, &["_64x16_t"]),
-            ((1024, 6144, 4096), DType::F32, 165.0, &["_128x128_pp"]),
-            ((4096, 4096, 14_336), DType::F32, 1180.9, &["_128x256_2x1"]),
-        ];
-        for (sides, dtype, us, fastest) in measured {
-            let c = match dtype {
-                DType::F8E4M3 => DType::BF16,
-                other => other,
-            };
-            let Candidate { config, estimate_us, .. } = chosen(sides, dtype, c);
-            let name = config.kernel.name();
-            assert!(fastest.iter().any(|end| name.ends_with(end)), "{sides:?} {dtype}: {config}");
-            assert!(
-                is_foreseen(estimate_us, us, &GEMM_TIME),
-                "{sides:?} {dtype}: {estimate_us} us, measured {us}"
-            );
-        }
-    }
-}
+mod tests;
