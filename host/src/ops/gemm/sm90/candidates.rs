@@ -31,6 +31,9 @@ const NARROWEST: u32 = 136;
 const MORE_COLUMNS: u32 = 8;
 /// Waves of a block of C, where it is computed in blocks.
 const WAVES_OF_BLOCKS: [u32; 3] = [1, 2, 4];
+/// Parts of k, at most, by blocks that share out each. On an H200, and in parts alone: 1024 x 256 x 12544 in
+/// four 17.8 us, 20.0; 256 x 512 x 50176 in eight 33.0, 32.2; 512 x 128 x 50176 in sixteen 25.1, 23.3.
+const MOST_PARTS_IN_SHARES: u32 = 4;
 /// How much longer two bands take than each of them, and how much shorter they are to be estimated than one:
 /// where they were estimated to gain 2 or 3 %, they lost 10 to 30 (three of eight products on an H100).
 const BETWEEN_BANDS_US: f64 = 3.3;
@@ -152,13 +155,17 @@ fn narrower(entry: &Entry, view: &View, problem: &Problem) -> impl Iterator<Item
 /// With k in parts, where that is estimated to be faster.
 fn in_parts(whole: &Candidate, work: Work<'_>, sink: &mut dyn CandidateSink) {
     let Work { entry, width, view, problem, device, .. } = work;
-    // Parts in shares were slower than either alone.
-    if entry.cluster[2] > 1 {
+    // Parts in shares of one consumer were slower than either alone.
+    let in_shares = entry.cluster[2] > 1;
+    if in_shares && entry.consumers == 1 {
         return;
     }
     let [.., block_k] = entry.block;
     let (tiles, stages) = (clusters(entry, width, view, problem.batch), problem.k.div_ceil(block_k));
     for count in split_k::counts(tiles, resident(entry, device), stages) {
+        if in_shares && count > MOST_PARTS_IN_SHARES {
+            continue;
+        }
         let Some(parts) = split_k::cut_each(problem, count, block_k) else { continue };
         let parts_us = cost::estimate_us(Work { problem: &parts, ..work });
         let estimate_us = parts_us + split_k::estimate_us(problem, count);

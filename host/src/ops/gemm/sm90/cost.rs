@@ -17,7 +17,7 @@ use cuda_std::wgmma::ElementType;
 use gemm::sm90::instances::Entry;
 
 use super::candidates::{View, blocks, box_rows, by_tma, clusters, is_by_column, resident};
-use super::maps::{K_BYTES, paired};
+use super::maps::{BOX, K_BYTES, paired};
 use crate::ops::gemm::config::{Repack, Terms};
 use crate::ops::gemm::problem::{Operand, Order, Problem};
 use crate::ops::gemm::repack::{self, LINE_BYTES};
@@ -85,9 +85,10 @@ const REFILLED_US: f64 = 0.3;
 const SHARED_AGAIN: f64 = 1.15;
 /// Bytes that a multiprocessor gets of another's shared memory.
 const EXCHANGE_BYTES_PER_US: f64 = 40e3;
-/// How much of memory's rate reading and writing have.
+/// How much of memory's rate reading, writing, and writing in subtiles below 64 columns have.
 const READ: f64 = 0.96;
 const WRITTEN: f64 = 0.61;
+const WRITTEN_NARROW: f64 = 0.5;
 /// Bytes of L2 that operands find room in.
 const CACHE_BYTES: f64 = 40e6;
 /// The part of their bytes that blocks read from memory anew which have drifted apart for long, and steps
@@ -406,7 +407,8 @@ impl Work<'_> {
         let operands = if once > CACHE_BYTES { once.max(again) } else { once };
         let c = m * n * batch * problem.c.dtype.size() as f64;
         let added = if problem.epilogue.residual.is_some() || problem.epilogue.source { c } else { 0.0 };
-        ((operands + added) / READ + c / WRITTEN) / device.memory_rate
+        let written = if entry.store_columns < BOX { WRITTEN_NARROW } else { WRITTEN };
+        ((operands + added) / READ + c / written) / device.memory_rate
     }
 
     fn power_us(&self) -> f64 {

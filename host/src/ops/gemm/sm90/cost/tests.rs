@@ -92,7 +92,7 @@ fn the_estimates_find_what_is_fast_off_the_list() {
         ((1600, 1600, 16_384), true, 133.3, &["_128x192_pp"]),
         ((4096, 4096, 8192), true, 379.5, &["_128x256_2x1"]),
         ((200, 13_824, 5120), false, 61.1, &["_128x256_2x1", "_128x256"]),
-        ((384, 3584, 3584), false, 20.2, &["_128x128_pp"]),
+        ((384, 3584, 3584), false, 20.2, &["_128x128_pp", "_128x96_pp_t"]),
     ];
     for (sides, of_weights, us, fastest) in measured {
         let (none, device) = (EpilogueDesc::default(), &DeviceCapabilities::H100);
@@ -100,6 +100,32 @@ fn the_estimates_find_what_is_fast_off_the_list() {
             chosen_of(none, sides, DType::BF16, DType::BF16, of_weights, device);
         let name = config.kernel.name();
         assert!(fastest.iter().any(|end| name.ends_with(end)), "{sides:?}: {config}");
+        assert!(is_foreseen(estimate_us, us, &GEMM_TIME), "{sides:?}: {estimate_us} us, measured {us}");
+    }
+}
+
+/// Convolutions of 1 x 1 as products, and their filters' gradients; on an H200, as below.
+#[test]
+fn the_estimates_find_what_is_fastest_for_convolutions() {
+    type Measured<'a> = ((u32, u32, u32), bool, f64, &'a str);
+    let measured: [Measured<'_>; 11] = [
+        ((384, 3584, 3584), false, 19.5, "_128x96_pp_t"),
+        ((3136, 2048, 512), false, 12.9, "_128x96_pp_t"),
+        ((3136, 512, 2048), false, 11.3, "_128x96_pp_t"),
+        ((12_544, 256, 1024), false, 13.4, "_128x96_pp_t"),
+        ((2048, 512, 3136), true, 11.9, "_128x128_k2"),
+        ((512, 2048, 3136), true, 12.2, "_128x128_k2"),
+        ((1024, 256, 12_544), true, 17.8, "_128x128_k2"),
+        ((512, 1024, 12_544), true, 25.1, "_128x128_k2"),
+        ((512, 512, 16_384), true, 20.7, "_128x128_k2"),
+        ((256, 512, 50_176), true, 32.2, "_64x128"),
+        ((512, 128, 50_176), true, 23.3, "_64x128"),
+    ];
+    for (sides, of_weights, us, fastest) in measured {
+        let (none, device) = (EpilogueDesc::default(), &DeviceCapabilities::H200);
+        let Candidate { config, estimate_us, .. } =
+            chosen_of(none, sides, DType::BF16, DType::BF16, of_weights, device);
+        assert!(config.kernel.name().ends_with(fastest), "{sides:?}: {config}");
         assert!(is_foreseen(estimate_us, us, &GEMM_TIME), "{sides:?}: {estimate_us} us, measured {us}");
     }
 }
