@@ -293,7 +293,7 @@ kernels! { $
     #[kernel] fn gemm_tf32_tt_128x64_t as Tf32Tt128x64T: TF32 x TF32 -> BF16, trans 1 0, 1 x 64, 2 together, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_e4m3_nt_128x256_2x1 as E4m3Nt128x256By2: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_e4m3_nt_128x128_pp as E4m3Nt128x128Pp: E4M3 x E4M3 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
-    #[kernel] fn gemm_e4m3_nt_128x128_pp_2x1 as E4m3Nt128x128PpBy2: E4M3 x E4M3 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 2 x 1, rows, Dense;
+    #[kernel] fn gemm_e4m3_nt_128x128_pp_2x2 as E4m3Nt128x128PpBy2x2: E4M3 x E4M3 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 2 x 2, rows, Dense;
     #[kernel] fn gemm_e4m3_nt_64x128 as E4m3Nt64x128: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_e4m3_nt_64x16_t as E4m3Nt64x16T: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_e4m3_e5m2_nt_128x128_pp as E4m3E5m2Nt128x128Pp: E4M3 x E5M2 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;

@@ -461,8 +461,17 @@ pub(super) fn clusters(entry: &Entry, width: u32, view: &View, batch: u32) -> u3
 
 /// Clusters that run at once: their blocks fill a multiprocessor each.
 pub(super) fn resident(entry: &Entry, device: &DeviceCapabilities) -> u32 {
-    (device.sm_count / blocks(entry)).max(1)
+    let whole = device.sm_count / blocks(entry);
+    let fit = if blocks(entry) > PAIR { whole * OF_LARGE_CLUSTERS[0] / OF_LARGE_CLUSTERS[1] } else { whole };
+    fit.max(1)
 }
+
+/// Blocks of a cluster that fits wherever multiprocessors are left: they come in pairs.
+pub(super) const PAIR: u32 = 2;
+/// How many of the larger clusters that multiprocessors would be enough for run at once: a cluster takes
+/// multiprocessors of one group. 30 of four blocks and 15 of eight on an H200, which has 132 multiprocessors.
+/// A launch asks the driver.
+const OF_LARGE_CLUSTERS: [u32; 2] = [10, 11];
 
 /// Blocks of a cluster.
 pub(super) fn blocks(entry: &Entry) -> u32 {
@@ -520,11 +529,22 @@ pub(super) fn raster_group(entry: &Entry, width: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Source, box_of, source};
+    use super::{Source, box_of, resident, source};
     use crate::ops::gemm::EpilogueDesc;
     use crate::ops::gemm::problem::{Operand, Order, Precision, Problem};
+    use crate::ops::gemm::select::DeviceCapabilities;
     use crate::tensor::DType;
     use gemm::epilogue::Activation;
+    use gemm::sm90::instances::{Entry, TABLE};
+
+    /// As many as the driver says of an H200.
+    #[test]
+    fn large_clusters_leave_multiprocessors_idle() {
+        let one = TABLE.iter().find(|entry| entry.cluster == [1; 3]).unwrap();
+        let of = |m, n, k| resident(&Entry { cluster: [m, n, k], ..*one }, &DeviceCapabilities::H200);
+        assert_eq!([of(1, 1, 1), of(2, 1, 1), of(1, 1, 2), of(4, 1, 1), of(2, 2, 1)], [132, 66, 66, 30, 30]);
+        assert_eq!([of(4, 2, 1), of(8, 1, 1)], [15, 15]);
+    }
 
     #[test]
     fn boxes_outside_are_left_out() {

@@ -14,7 +14,8 @@ use crate::stream::Stream;
 use crate::tensor::DType;
 
 use super::candidates::{
-    Source, View, blocks, box_rows, by_tma, clusters, is_by_column, is_plain, raster_group, resident, source,
+    PAIR, Source, View, blocks, box_rows, by_tma, clusters, is_by_column, is_plain, raster_group, resident,
+    source,
 };
 use super::maps::{lines, operand_map, paired, result_maps};
 use super::{Groups, Scales};
@@ -139,8 +140,19 @@ unsafe fn launch_as<K: KernelType<Params = Parameters>>(
     let epilogue = epilogue.args(transposed);
     let arguments = GemmArgumentsArgs { shape, output, epilogue, groups, scales_pitch }.pass();
     let arguments = (a, b, c, source, arguments, data, offsets, scales_a, scales_b);
-    // SAFETY: the caller's contract.
+    let config = at_once::<K>(stream, config)?;
+    // SAFETY: the caller's contract; any number of clusters takes all tiles.
     unsafe { kernel::launch::<K>(stream, config, arguments) }
+}
+
+/// With no more clusters than run at once: others would begin when those have taken their share of the tiles.
+fn at_once<K: KernelType>(stream: &Stream, config: LaunchConfig) -> Result<LaunchConfig> {
+    let [cluster, ..] = config.cluster;
+    if cluster <= PAIR {
+        return Ok(config);
+    }
+    let most = kernel::resident_clusters::<K>(stream, config)?.max(1) * cluster;
+    Ok(LaunchConfig { grid: [config.grid[0].min(most), 1, 1], ..config })
 }
 
 macro_rules! launches {
