@@ -13,7 +13,6 @@
 //! The figures are fitted to half of some three hundred products drawn at random, each by many
 //! configurations, on an H100, to older sweeps, and to what was fastest on an H200 (`benches/NOTES.md`).
 
-use cuda_std::wgmma::ElementType;
 use gemm::sm90::instances::Entry;
 
 use super::candidates::{View, blocks, box_rows, by_tma, clusters, is_by_column, resident};
@@ -53,6 +52,10 @@ const STEP_US: f64 = 0.13;
 /// The same where consumers bring A to registers, since it does not lie along k: tf32 on an H200, tiles of
 /// 64 x 16, 0.27 to 0.30; of 64 x 128, 0.31 to 0.39.
 const STEP_BY_REGISTERS_US: f64 = 0.27;
+/// The same of 8-bit operands, and what a step takes besides where one consumer multiplies alone: fitted to
+/// 577 configurations of 39 products on an H200, and to those of an H100.
+const STEP_OF_BYTES_US: f64 = 0.2;
+const ALONE_US: f64 = 0.046;
 /// Elements of C that a multiprocessor stores in a microsecond, by the copy engine and in f32.
 const STORED_PER_US: f64 = 22e3;
 const STORED_F32_PER_US: f64 = 5.4e3;
@@ -251,10 +254,15 @@ impl Work<'_> {
     /// A step, where so many blocks run.
     fn step_us(&self, loads: f64, running: u32) -> f64 {
         let (loads, products) = self.step_parts(loads, running);
-        let by_registers = self.entry.a == ElementType::Tf32 && self.entry.trans_a;
+        let Entry { a, trans_a, consumers, .. } = *self.entry;
+        let least = match a.bytes() {
+            1 => STEP_OF_BYTES_US,
+            4 if trans_a => STEP_BY_REGISTERS_US,
+            _ => STEP_US,
+        };
+        let alone = if a.bytes() == 1 && consumers == 1 { ALONE_US } else { 0.0 };
         let narrower = if self.is_narrower() { NARROWER } else { 1.0 };
-        let least = if by_registers { STEP_BY_REGISTERS_US } else { STEP_US };
-        narrower * overlapped(products, loads).max(least).max(self.crowded_us(running))
+        narrower * (overlapped(products, loads) + alone).max(least).max(self.crowded_us(running))
     }
 
     /// Until so many blocks have what they all ask for: of an operand whose rows along m or n are shorter
