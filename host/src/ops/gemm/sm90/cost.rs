@@ -52,10 +52,11 @@ const STEP_US: f64 = 0.13;
 /// The same where consumers bring A to registers, since it does not lie along k: tf32 on an H200, tiles of
 /// 64 x 16, 0.27 to 0.30; of 64 x 128, 0.31 to 0.39.
 const STEP_BY_REGISTERS_US: f64 = 0.27;
-/// The same of 8-bit operands, and what a step takes besides where one consumer multiplies alone: fitted to
-/// 577 configurations of 39 products on an H200, and to those of an H100.
-const STEP_OF_BYTES_US: f64 = 0.2;
-const ALONE_US: f64 = 0.046;
+/// The same of 8-bit operands whose rows begin off the lines. And what an 8-bit step takes besides for each
+/// column of a tile that one consumer multiplies alone. Fitted to 562 configurations of 36 products on an H200,
+/// and to those of an H100.
+const STEP_OFF_LINES_US: f64 = 0.2;
+const ALONE_COLUMN_US: f64 = 0.36e-3;
 /// Elements of C that a multiprocessor stores in a microsecond, by the copy engine and in f32.
 const STORED_PER_US: f64 = 22e3;
 const STORED_F32_PER_US: f64 = 5.4e3;
@@ -251,16 +252,23 @@ impl Work<'_> {
         (of_a + of_b) * f64::from(K_BYTES)
     }
 
+    /// Do rows of 8-bit operands, all along k, begin off the lines?
+    fn is_off_lines(&self) -> bool {
+        let Work { view, problem, copies: [to_a, to_b], .. } = *self;
+        lines(&view.a, to_a, problem.k).max(lines(&view.b, to_b, problem.k)) > 1.0
+    }
+
     /// A step, where so many blocks run.
     fn step_us(&self, loads: f64, running: u32) -> f64 {
         let (loads, products) = self.step_parts(loads, running);
-        let Entry { a, trans_a, consumers, .. } = *self.entry;
+        let Entry { a, trans_a, block: [_, block_n, _], consumers, .. } = *self.entry;
         let least = match a.bytes() {
-            1 => STEP_OF_BYTES_US,
+            1 if self.is_off_lines() => STEP_OFF_LINES_US,
             4 if trans_a => STEP_BY_REGISTERS_US,
             _ => STEP_US,
         };
-        let alone = if a.bytes() == 1 && consumers == 1 { ALONE_US } else { 0.0 };
+        let is_alone = a.bytes() == 1 && consumers == 1;
+        let alone = if is_alone { f64::from(block_n) * ALONE_COLUMN_US } else { 0.0 };
         let narrower = if self.is_narrower() { NARROWER } else { 1.0 };
         narrower * (overlapped(products, loads) + alone).max(least).max(self.crowded_us(running))
     }
