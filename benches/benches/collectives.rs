@@ -1,6 +1,7 @@
 //! Collectives over all devices of the machine, in a graph and one by one, beside NCCL's. Rates are bus
 //! bandwidths: the bytes that cross each link one way, as NCCL's tests count them. Ranks are threads; then
-//! processes, whose buffers pass through stages at every size.
+//! processes, whose large calls go through NCCL where the program finds it (`IRONWARP_NCCL`), else through
+//! stages.
 
 #[path = "collectives/processes.rs"]
 mod processes;
@@ -21,8 +22,8 @@ use serde_json::json;
 use testkit::{Family, input};
 
 /// Bytes of the larger side of a rank.
-const SIZES: [usize; 10] =
-    [1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 19, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 30];
+const SIZES: [usize; 11] =
+    [1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 19, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 30];
 /// Calls in a graph.
 const CALLS: u64 = 20;
 /// Elements of a row of fused ones.
@@ -92,8 +93,8 @@ fn main() -> ExitCode {
         for op in Op::FUSED {
             let sizes: &[usize] = match op {
                 Op::AllReduceScaled if session.small() => &SIZES[..1],
-                Op::AllReduceScaled => &SIZES[7..9],
-                _ => &SIZES[1..4],
+                Op::AllReduceScaled => &SIZES[8..10],
+                _ => &SIZES[2..5],
             };
             for &bytes in sizes {
                 bench_collectives(session, &devices, op, bytes, true)?;

@@ -230,9 +230,13 @@ fn recorded(stream: &Stream) -> Result<Event> {
     Ok(event)
 }
 
+/// Items of a device that [`map`] has under way at once: while the host waits for the result of one, or
+/// copies the next, the device works on another.
+const UNDER_WAY: usize = 2;
+
 /// Runs `work` for each item, on several devices, and returns the results in the order of the items. Each
-/// device has a thread, with a stream, that takes the next item when it is done with one: so a slower device
-/// works on fewer.
+/// device has two threads, with a stream each, that take the next item when they are done with one: so a
+/// device waits for no copies, and a slower device works on fewer items. It has room for two items.
 ///
 /// # Errors
 /// The error of the first item that failed; no later item is begun then. [`Error::InvalidArgument`] for no
@@ -268,7 +272,9 @@ pub fn map<T: Sync, R: Send>(
         }
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = devices.iter().map(|device| scope.spawn(|| serve(device))).collect();
+        let threads: Vec<_> = (devices.iter().flat_map(|device| [device; UNDER_WAY]))
+            .map(|device| scope.spawn(|| serve(device)))
+            .collect();
         let ends = threads
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));

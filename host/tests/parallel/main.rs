@@ -31,10 +31,14 @@ fn devices(most: u32) -> Result<Option<Vec<Device>>> {
     (0..count).map(Device::open).collect::<Result<Vec<_>, Error>>().map(Some)
 }
 
-/// The groups to test: the first 2, 4 and 8 devices, as far as they are there.
+/// The groups to test: the first 2, 3, 4 and 8 devices, as far as they are there.
 fn groups() -> Result<Vec<Vec<Device>>> {
     let all = devices(8)?.unwrap_or_default();
-    Ok([2, 3, 8].into_iter().filter(|&ranks| ranks <= all.len()).map(|ranks| all[..ranks].to_vec()).collect())
+    Ok([2, 3, 4, 8]
+        .into_iter()
+        .filter(|&ranks| ranks <= all.len())
+        .map(|ranks| all[..ranks].to_vec())
+        .collect())
 }
 
 /// A group whose ranks wait for `milliseconds` at most.

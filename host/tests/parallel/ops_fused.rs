@@ -101,58 +101,54 @@ fn norms_of_sums() -> Outcome {
 const COUNTS: [usize; 6] = [0, 1, 9, 63, 4099, 70_000];
 const SCALE: f32 = 0.37;
 
+/// So many that a thread has several units at once, and then some more, in each of two parts.
+const LONG: usize = 1_060_003;
+
 fn scaled_of<T>(devices: &[Device], family: Family) -> Outcome
 where
     T: Element + bytemuck::Pod + testkit::Element + Into<f64>,
 {
-    let ranks = devices.len() as u64;
-    let largest = if ranks > 2 { 4099 } else { COUNTS[COUNTS.len() - 1] };
+    let largest = if devices.len() > 2 { 4099 } else { COUNTS[COUNTS.len() - 1] };
     for count in COUNTS.into_iter().filter(|&count| count <= largest) {
-        let given: Vec<Vec<T>> = (0..ranks).map(|rank| input(family, rank + 1, count)).collect();
-        for start in [0, 3] {
-            let results = Group::open(devices)?.run(|mut rank| {
-                let stream = rank.device().stream()?;
-                let x = tensor(&stream, &[count], &given[rank.rank() as usize])?;
-                // Ranks begin at different places.
-                let start = start * rank.rank() as usize;
-                let mut all = Tensor::zeros(&stream, &[start + count + 1], DType::F32)?;
-                let into = all.view_mut()?.slice(0, start..start + count)?;
-                let squares = rank.all_reduce_scaled(&stream, &x, SCALE, into)?;
-                rank.synchronize(&stream)?;
-                let mut all = all.to_vec::<f32>(&stream)?;
-                assert!(
-                    all.pop() == Some(0.0) && all[..start].iter().all(|&x| x == 0.0),
-                    "beside the result"
-                );
-                Ok((all.split_off(start), squares.to_vec::<f32>(&stream)?))
-            })?;
-            let what = |part: &str| {
-                format!(
-                    "{ranks} ranks, {} x {count} from {start} on, {family:?}: {part}",
-                    <T as Element>::DTYPE
-                )
-            };
-            let (sum, squares) = &results[0];
-            for other in &results[1..] {
-                compare::bitwise_equal(&what("sum"), &other.0, sum)?;
-                compare::bitwise_equal(&what("squares"), &other.1, squares)?;
-            }
-            let exact = reduction::sums(&oracle::columns(&given));
-            let scaled = |all: &[f64]| all.iter().map(|x| x * f64::from(SCALE)).collect::<Vec<_>>();
-            let limit = COLLECTIVE.for_terms(ranks as usize + 1);
-            compare::rounded(
-                &what("sum"),
-                sum,
-                &scaled(&exact.value),
-                &scaled(&exact.magnitude),
-                &[count],
-                limit,
-            )?;
-            let want = [sum.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>()];
-            let limit = REDUCE_SUM.for_terms(count.max(1));
-            compare::accumulated(&what("squares"), squares, &want, &want, &[1], limit)?;
-        }
+        [0, 3].into_iter().try_for_each(|start| scaled::<T>(devices, family, count, start))?;
     }
+    Ok(())
+}
+
+/// Ranks begin at different places.
+fn scaled<T>(devices: &[Device], family: Family, count: usize, start: usize) -> Outcome
+where
+    T: Element + bytemuck::Pod + testkit::Element + Into<f64>,
+{
+    let ranks = devices.len() as u64;
+    let given: Vec<Vec<T>> = (0..ranks).map(|rank| input(family, rank + 1, count)).collect();
+    let results = Group::open(devices)?.run(|mut rank| {
+        let stream = rank.device().stream()?;
+        let x = tensor(&stream, &[count], &given[rank.rank() as usize])?;
+        let start = start * rank.rank() as usize;
+        let mut all = Tensor::zeros(&stream, &[start + count + 1], DType::F32)?;
+        let into = all.view_mut()?.slice(0, start..start + count)?;
+        let squares = rank.all_reduce_scaled(&stream, &x, SCALE, into)?;
+        rank.synchronize(&stream)?;
+        let mut all = all.to_vec::<f32>(&stream)?;
+        assert!(all.pop() == Some(0.0) && all[..start].iter().all(|&x| x == 0.0), "beside the result");
+        Ok((all.split_off(start), squares.to_vec::<f32>(&stream)?))
+    })?;
+    let what = |part: &str| {
+        format!("{ranks} ranks, {} x {count} from {start} on, {family:?}: {part}", <T as Element>::DTYPE)
+    };
+    let (sum, squares) = &results[0];
+    for other in &results[1..] {
+        compare::bitwise_equal(&what("sum"), &other.0, sum)?;
+        compare::bitwise_equal(&what("squares"), &other.1, squares)?;
+    }
+    let exact = reduction::sums(&oracle::columns(&given));
+    let scaled = |all: &[f64]| all.iter().map(|x| x * f64::from(SCALE)).collect::<Vec<_>>();
+    let limit = COLLECTIVE.for_terms(ranks as usize + 1);
+    compare::rounded(&what("sum"), sum, &scaled(&exact.value), &scaled(&exact.magnitude), &[count], limit)?;
+    let want = [sum.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>()];
+    let limit = REDUCE_SUM.for_terms(count.max(1));
+    compare::accumulated(&what("squares"), squares, &want, &want, &[1], limit)?;
     Ok(())
 }
 
@@ -167,6 +163,14 @@ fn scaled_sums_and_their_squares() -> Outcome {
         }
     }
     Ok(())
+}
+
+#[test]
+fn long_scaled_sums() -> Outcome {
+    testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
+    let Some(devices) = crate::devices(2)? else { return Ok(()) };
+    scaled::<bf16>(&devices, Family::Normal, LONG, 0)?;
+    scaled::<f32>(&devices, Family::Normal, LONG / 2, 0)
 }
 
 /// In a graph they come to the same, in each replay.

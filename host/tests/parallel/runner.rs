@@ -1,12 +1,13 @@
 //! Gradient buckets, replicas and the map over devices.
 
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
 
 use ironwarp::graph::Graph;
 use ironwarp::ops::optim::{Sgd, SgdConfig};
 use ironwarp::parallel::{BucketConfig, GradientBuckets, Group, Reduction, map};
-use ironwarp::{DeviceBuffer, Error, Result, Tensor, TensorError};
+use ironwarp::{Device, DeviceBuffer, Error, Result, Tensor, TensorError};
 
 use crate::{devices, groups};
 
@@ -186,5 +187,21 @@ fn maps_keep_their_order() -> Result<()> {
         DeviceBuffer::<f32>::zeroed(stream, 4)?.slice(..item as usize)?.to_vec(stream)
     });
     assert!(matches!(failed, Err(Error::Range { len: 4, .. })));
+    Ok(())
+}
+
+/// While the host waits for one result, the device has another item.
+#[test]
+fn a_device_has_two_items_under_way() -> Result<()> {
+    testkit::own_process!("IRONWARP_SOFT_DEVICES" = "1");
+    let (begun, changed) = (Mutex::new(0), Condvar::new());
+    let results = map(&[Device::open(0)?], &[0; 2], |_, _| {
+        let mut begun = begun.lock().unwrap_or_else(PoisonError::into_inner);
+        *begun += 1;
+        changed.notify_all();
+        let wait = changed.wait_timeout_while(begun, Duration::from_secs(10), |begun| *begun < 2);
+        Ok(!wait.unwrap_or_else(PoisonError::into_inner).1.timed_out())
+    })?;
+    assert_eq!(results, [true; 2]);
     Ok(())
 }

@@ -14,7 +14,8 @@ use crate::number::{Addend, Format, Operator, combine};
 use crate::reduce::sums;
 use crate::team::{Signals, Team};
 use crate::{MAX_BLOCKS, MAX_RANKS, THREADS, UNIT};
-use cuda_std::vector::{store_v2, store_v4};
+use cuda_std::vector::store_v4;
+use cuda_std::warp::{FULL_MASK, warp_shuffle_xor};
 use cuda_std::{kernel, shared, shared_array, thread};
 use half::{bf16, f16};
 use primitives::op::Sum;
@@ -88,7 +89,8 @@ unsafe fn reduce<T: Addend<Wide = f32>, const N: usize>(
     // SAFETY: the caller's promise; units and elements of the part, each by one thread.
     unsafe {
         let mut at = first;
-        while at + 3 * threads < whole {
+        // All lanes of a warp, or none: they exchange halves.
+        while (at | u64::from(warp::LANES - 1)) + 3 * threads < whole {
             squares += units::<T, N, 4>(team, part, meeting, at, threads);
             at += 4 * threads;
         }
@@ -144,15 +146,28 @@ unsafe fn units<T: Addend<Wide = f32>, const N: usize, const UNITS: usize>(
             });
         }
     });
+    // Two lanes exchange halves of 16-bit units, so that each of their stores fills a sector of the peer.
+    let is_exchanged = N == 4 && UNITS > 1;
+    let (odd, at) = if is_exchanged { (at & 1, at & !1) } else { (0, at) };
+    if is_exchanged {
+        unroll!(u in 0..4, {
+            if u < UNITS {
+                let [low, high] = sums[u];
+                // SAFETY: all lanes of the warp are here.
+                let got = unsafe { exchanged(if odd == 0 { high } else { low }) };
+                sums[u] = if odd == 0 { [low, got] } else { [got, high] };
+            }
+        });
+    }
     for rank in 0..team.ranks {
         let output = meeting.output(rank) as *mut f32;
         unroll!(u in 0..4, {
             if u < UNITS {
-                let place = part.start + (at + u as u64 * stride) * 2 * N as u64;
+                let place = part.start + (at + u as u64 * stride) * 2 * N as u64 + odd * N as u64;
                 // SAFETY: the caller's promise.
                 unsafe {
-                    store(output.add(place as usize), sums[u][0]);
-                    store(output.add(place as usize + N), sums[u][1]);
+                    let step = if is_exchanged { 2 * N } else { N };
+                    store(output.add(place as usize), step, sums[u]);
                 }
             }
         });
@@ -160,17 +175,35 @@ unsafe fn units<T: Addend<Wide = f32>, const N: usize, const UNITS: usize>(
     squares
 }
 
+/// The values of the lane beside this one.
+///
 /// # Safety
-/// There is room, at a boundary of 4 `N` bytes.
+/// All lanes of the warp call it.
 #[inline(always)]
-unsafe fn store<const N: usize>(to: *mut f32, values: [f32; N]) {
-    let bits = |i: usize| values[i].to_bits();
+unsafe fn exchanged<const N: usize>(mut values: [f32; N]) -> [f32; N] {
+    unroll!(i in 0..4, {
+        if i < N {
+            // SAFETY: the caller's promise.
+            values[i] = unsafe { warp_shuffle_xor(FULL_MASK, values[i], 1, warp::LANES).0 };
+        }
+    });
+    values
+}
+
+/// Stores the halves of a unit, the second one `step` elements behind the first.
+///
+/// # Safety
+/// There is room, at boundaries of 16 bytes.
+#[inline(always)]
+unsafe fn store<const N: usize>(to: *mut f32, step: usize, [low, high]: [[f32; N]; 2]) {
     // SAFETY: the caller's promise.
     unsafe {
         if N == 4 {
-            store_v4(to.cast::<u32>(), [bits(0), bits(1), bits(2), bits(N - 1)]);
+            let words = |half: [f32; N]| [half[0], half[1], half[2], half[N - 1]].map(f32::to_bits);
+            store_v4(to.cast::<u32>(), words(low));
+            store_v4(to.add(step).cast::<u32>(), words(high));
         } else {
-            store_v2(to.cast::<u32>(), [bits(0), bits(1)]);
+            store_v4(to.cast::<u32>(), [low[0], low[1], high[0], high[1]].map(f32::to_bits));
         }
     }
 }
