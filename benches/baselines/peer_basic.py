@@ -163,6 +163,7 @@ OPS = {
     "embedding_backward": embedding_backward,
     "relu": reading(lambda x, _: torch.relu(x)),
     "fill": unary(lambda x, out: out.fill_(1)),
+    "arange": unary(lambda x, out: torch.arange(out.numel(), out=out.view(-1))),
     "uniform": unary(lambda x, out: out.uniform_()),
     "add": binary(lambda x, y, out: torch.add(x, y, out=out)),
     "mul": binary(lambda x, y, out: torch.mul(x, y, out=out)),

@@ -9,7 +9,7 @@ use ironwarp::ops::elementwise::{
     BinaryOp, CompareOp, UnaryOp, binary, binary_into, compare_into, copy_into, unary, unary_into,
 };
 use ironwarp::ops::embedding::embedding_backward;
-use ironwarp::ops::fill::{fill, uniform};
+use ironwarp::ops::fill::{arange, fill, uniform};
 use ironwarp::ops::index::{Indices, gather, scatter, scatter_add};
 use ironwarp::ops::reduce::{ReduceOp, argmax, reduce, sum};
 use ironwarp::ops::rotary::{Positions, RotaryTables, rotary};
@@ -467,7 +467,7 @@ fn check_rotated(stream: &Stream, got: &Tensor, want: &[f64]) -> Outcome {
 }
 
 fn bench_fill(session: &mut Session, bytes: usize) -> Outcome {
-    if !session.wants_any(&["fill", "fill_uniform"]) {
+    if !session.wants_any(&["fill", "fill_arange", "fill_uniform"]) {
         return Ok(());
     }
     let stream = session.stream.clone();
@@ -477,6 +477,10 @@ fn bench_fill(session: &mut Session, bytes: usize) -> Outcome {
     let work = Work::Bytes(bytes as u64);
     session.measure_beside("fill", &shape, work, &[peer("fill", DType::F32, rows, &[])], |_| {
         fill(&stream, y.view_mut()?, 1.0f32)
+    })?;
+    let beside = [peer("arange", DType::F32, rows, &[])];
+    session.measure_beside("fill_arange", &shape, work, &beside, |_| {
+        arange(&stream, 0.0, 1.0, rows * COLUMNS, DType::F32).map(drop)
     })?;
     let beside = [peer("uniform", DType::F32, rows, &[])];
     session.measure_beside("fill_uniform", &shape, work, &beside, |_| {
