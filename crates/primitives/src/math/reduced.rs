@@ -9,7 +9,7 @@
 
 use super::single::{self, horner};
 use core::f32::consts::{LOG2_E, SQRT_2};
-use cuda_std::fastmath::{ex2_approx, fma, rcp_approx};
+use cuda_std::fastmath::{ex2_approx, fma, max_nan, rcp_approx};
 
 pub use single::{ln, round, rsqrt, sin_plus_quarters};
 
@@ -70,16 +70,21 @@ pub fn sigmoid(x: f32) -> f32 {
 /// [`sigmoid`] for `x <= 0`.
 #[inline(always)]
 fn sigmoid_below_0(x: f32) -> f32 {
-    sigmoid_of_exponent(x * HALF)
-}
-
-/// `sigmoid(x)` for `x <= 0`, from `x log2(e) / 2`.
-#[inline(always)]
-fn sigmoid_of_exponent(half: f32) -> f32 {
-    let power = ex2_approx(half);
-    let power = power * power;
+    let power = exp(x);
     power * rcp_approx(1.0 + power)
 }
+
+/// `x / (1 + 2^exponent)`, from the exponent less [`SHIFT`].
+#[inline(always)]
+fn gated(x: f32, exponent: f32) -> f32 {
+    (x * SCALE) * rcp_approx(ex2_approx(exponent) + SCALE)
+}
+
+/// Numerator and denominator have a factor of `2^-SHIFT`: so subnormal results need no subnormal inverse,
+/// which the hardware flushes.
+const SHIFT: f32 = 14.0;
+/// That factor.
+const SCALE: f32 = 1.0 / 16_384.0;
 
 /// The cumulative distribution function of the standard normal distribution for `x <= 0`.
 ///
@@ -87,12 +92,21 @@ fn sigmoid_of_exponent(half: f32) -> f32 {
 /// largest relative error is 9e-6. Far below that range the result is 0.
 #[inline(always)]
 pub fn normal_cdf_below_0(x: f32) -> f32 {
-    const FIT: [f32; 6] =
-        [-0.076_622_76, 0.214_616_5, -0.015_334_14, 0.143_332_92, 0.113_957_79, 0.120_054_19];
+    const FIT: [f32; 6] = {
+        const LIFTED: f32 = 1.0 / 256.0;
+        [
+            -0.076_622_76 * LIFTED,
+            0.214_616_5 * LIFTED,
+            -0.015_334_14 * LIFTED,
+            0.143_332_92 * LIFTED,
+            0.113_957_79 * LIFTED,
+            0.120_054_19 * LIFTED,
+        ]
+    };
     let t = rcp_approx(fma(x, -0.3, 1.0));
-    let fit = horner(&FIT, t);
-    let power = ex2_approx((x * x) * (-0.5 * HALF));
-    power * power * (t * fit)
+    // The factor of `2^8` keeps the power of a result that is subnormal above what the hardware flushes.
+    let power = ex2_approx(fma(x * x, -HALF, 8.0));
+    power * (t * horner(&FIT, t))
 }
 
 /// GELU: `x / 2 (1 + erf(x / sqrt 2))`, to full relative accuracy also in its tail.
@@ -104,12 +118,15 @@ pub fn gelu(x: f32) -> f32 {
 /// The tanh approximation of [`gelu`], as [`single::gelu_tanh`].
 #[inline(always)]
 pub fn gelu_tanh(x: f32) -> f32 {
-    const LINEAR: f32 = single::TWICE_ROOT * HALF;
-    single::gated(x, -12.0, |x| sigmoid_of_exponent(x * fma(LINEAR * single::CUBIC, x * x, LINEAR)))
+    const LINEAR: f32 = -single::TWICE_ROOT * LOG2_E;
+    // Below it the result is 0; of minus infinity it would be NaN.
+    let x = max_nan(x, -12.0);
+    gated(x, fma(x, fma(LINEAR * single::CUBIC, x * x, LINEAR), -SHIFT))
 }
 
 /// SiLU: `x sigmoid(x)`.
 #[inline(always)]
 pub fn silu(x: f32) -> f32 {
-    single::gated(x, -128.0, sigmoid_below_0)
+    let x = max_nan(x, -128.0);
+    gated(x, fma(x, -LOG2_E, -SHIFT))
 }

@@ -131,9 +131,9 @@ pub fn sigmoid(x: f32) -> f32 {
 /// `start` are taken as `start`, where `x s(x)` rounds to 0: for minus infinity the product would be NaN.
 #[inline(always)]
 pub fn gated(x: f32, start: f32, below: impl Fn(f32) -> f32) -> f32 {
-    let above = max(x, 0.0);
-    let x = max_nan(-x.abs(), start);
-    fma(x, below(x), above)
+    // The magnitude is a part of the comparison's instruction, and the sign of what follows.
+    let magnitude = min_nan(x.abs(), -start);
+    fma(-magnitude, below(-magnitude), max(x, 0.0))
 }
 
 /// Coefficients of the polynomial `P` of [`erfc`], the highest power first.
