@@ -53,8 +53,8 @@ const STEP_US: f64 = 0.13;
 /// 64 x 16, 0.27 to 0.30; of 64 x 128, 0.31 to 0.39.
 const STEP_BY_REGISTERS_US: f64 = 0.27;
 /// The same of 8-bit operands whose rows begin off the lines. And what an 8-bit step takes besides for each
-/// column of a tile that one consumer multiplies alone. Fitted to 562 configurations of 36 products on an H200,
-/// and to those of an H100.
+/// column of a tile that one consumer multiplies alone. Fitted to 562 configurations of 36 products on an
+/// H200, and to those of an H100.
 const STEP_OFF_LINES_US: f64 = 0.2;
 const ALONE_COLUMN_US: f64 = 0.36e-3;
 /// Elements of C that a multiprocessor stores in a microsecond, by the copy engine and in f32.
