@@ -461,16 +461,15 @@ pub(super) fn clusters(entry: &Entry, width: u32, view: &View, batch: u32) -> u3
 
 /// Clusters that run at once: their blocks fill a multiprocessor each.
 pub(super) fn resident(entry: &Entry, device: &DeviceCapabilities) -> u32 {
-    let whole = device.sm_count / blocks(entry);
-    let fit = if blocks(entry) > PAIR { whole * OF_LARGE_CLUSTERS[0] / OF_LARGE_CLUSTERS[1] } else { whole };
-    fit.max(1)
+    let [in_reach, all] = OF_LARGE_CLUSTERS;
+    let sm_count = if blocks(entry) > PAIR { device.sm_count * in_reach / all } else { device.sm_count };
+    (sm_count / blocks(entry)).max(1)
 }
 
 /// Blocks of a cluster that fits wherever multiprocessors are left: they come in pairs.
 pub(super) const PAIR: u32 = 2;
-/// How many of the larger clusters that multiprocessors would be enough for run at once: a cluster takes
-/// multiprocessors of one group. 30 of four blocks and 15 of eight on an H200, which has 132 multiprocessors.
-/// A launch asks the driver.
+/// How many of how many multiprocessors larger clusters reach: each takes those of one group. 30 clusters of
+/// four blocks, and 15 of eight, run at once on an H200, which has 132. A launch asks the driver.
 const OF_LARGE_CLUSTERS: [u32; 2] = [10, 11];
 
 /// Blocks of a cluster.
