@@ -1,7 +1,6 @@
 //! Collectives over all devices of the machine, in a graph and one by one, beside NCCL's. Rates are bus
 //! bandwidths: the bytes that cross each link one way, as NCCL's tests count them. Ranks are threads; then
-//! processes, whose large calls go through NCCL where the program finds it (`IRONWARP_NCCL`), else through
-//! stages.
+//! processes, whose buffers pass through stages at every size.
 
 #[path = "collectives/processes.rs"]
 mod processes;

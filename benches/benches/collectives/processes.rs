@@ -4,7 +4,7 @@ use std::env;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 
-use ironwarp::parallel::{Communicator, GroupOptions};
+use ironwarp::parallel::{Backend, Communicator, GroupOptions};
 use ironwarp::{Device, Result};
 use ironwarp_benches::Outcome;
 use serde_json::json;
@@ -24,6 +24,10 @@ pub struct Others {
     ranks: Vec<(Child, ChildStdin, BufReader<ChildStdout>)>,
     /// The first rank's.
     communicator: Communicator,
+}
+
+fn options() -> GroupOptions {
+    GroupOptions { backend: Some(Backend::PeerMemory), ..GroupOptions::default() }
 }
 
 /// A part of an exchange as a line.
@@ -65,8 +69,7 @@ impl Others {
             }
             all.iter().map(|line| bytes_of(line)).collect()
         };
-        let communicator =
-            Communicator::join(&devices[0], 0, ranks as u32, exchange, GroupOptions::default())?;
+        let communicator = Communicator::join(&devices[0], 0, ranks as u32, exchange, options())?;
         Ok(Others { ranks: others, communicator })
     }
 
@@ -136,7 +139,7 @@ fn followed(rank: u32) -> Outcome {
         print!("{}", line_of(own));
         (0..ranks).map(|_| line(&mut input).and_then(|line| bytes_of(&line))).collect()
     };
-    let mut communicator = Communicator::join(&device, rank, ranks, exchange, GroupOptions::default())?;
+    let mut communicator = Communicator::join(&device, rank, ranks, exchange, options())?;
     let stream = device.stream()?;
     let mut runner: Option<(Op, Runner<'_>)> = None;
     let mut command = [0];

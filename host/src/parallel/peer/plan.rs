@@ -67,7 +67,7 @@ const LARGE: u32 = 16;
 /// Blocks of sums for all ranks, up to the size of buckets, and of larger ones. Of more, the loads are in the
 /// way of the stores (`benches/NOTES.md`).
 const SUMS: u32 = 20;
-const LARGE_SUMS: u32 = 24;
+const LARGE_SUMS: u32 = 23;
 /// Blocks of large collectives that load, with stores behind them or nothing to hide behind: the link needs
 /// more loads under way.
 const LOADING: u32 = 32;
