@@ -112,7 +112,6 @@ fn slow_products_get_what_was_fastest_on_an_h200() {
     let measured = [
         ("x_bf16", "4096x864x13720-tt-none", "gemm_bf16_tt_128x256_2x1 128x216x64"),
         ("x_bf16", "160x10336x6520-tt-none", "gemm_bf16_tt_128x256_2x1 128x2"),
-        ("x_bf16", "777x3584x18944-nt-none", "gemm_bf16_nt_128x256 128x2"),
         ("x_bf16", "1160x27152x144-tn-bias_gelu", "gemm_bf16_tn_128x128_pp 128x128x64, 6 stages"),
         ("x_f16", "1712x88x216-tn-bias_gelu", "gemm_f16_tn_64x128 64x128x64, 8 stages"),
         ("x_f16", "272x176x136-tt-none", "gemm_f16_tt_64x128 64x128x64, 8 stages"),

@@ -48,7 +48,7 @@ const INSTRUCTION_STEP: u32 = 32;
 /// A request of L2 that waits for others of the same line.
 const REQUEST_US: f64 = 0.92e-3;
 /// A step's barriers, and the latencies of its instructions.
-const STEP_US: f64 = 0.13;
+const STEP_US: f64 = 0.108;
 /// The same where consumers bring A to registers, since it does not lie along k: tf32 on an H200, tiles of
 /// 64 x 16, 0.27 to 0.30; of 64 x 128, 0.31 to 0.39.
 const STEP_BY_REGISTERS_US: f64 = 0.27;
@@ -68,7 +68,7 @@ const WIDE_COLUMNS: f64 = 64.0;
 /// asks for the column alone.
 const EPILOGUE_US: f64 = 0.1;
 const CHUNK_US: f64 = 0.55;
-const BY_COLUMN_US: f64 = 0.87;
+const BY_COLUMN_US: f64 = 1.7;
 /// The same of the product itself in 8 bits, and a chunk of that.
 const NARROW_US: f64 = 0.37;
 const NARROW_CHUNK_US: f64 = 0.25;
@@ -105,6 +105,8 @@ const DRIFT_STEPS: f64 = 2400.0;
 /// and what a byte from L2 takes of that.
 const POWER_FLOPS_PER_US: f64 = 905e6;
 const POWER_US_PER_BYTE: f64 = 0.006e-6;
+/// The part of their power that multiplications beside C take: those are of zeros.
+const ZEROS: f64 = 0.5;
 
 /// A product as a kernel computes it.
 #[derive(Clone, Copy)]
@@ -433,8 +435,9 @@ impl Work<'_> {
         let loads = (in_a / f64::from(across_n) + in_b / f64::from(across_m)) * f64::from(K_BYTES);
         let steps = f64::from(self.tiles()) * self.steps() * f64::from(blocks(entry));
         let sent = steps * loads;
-        // As in `step_flops`. What is multiplied beside C is zeros: they take little.
-        let flops = problem.flops() * view.a.dtype.size() as f64 / 2.0;
+        // As in `step_flops`.
+        let inside = problem.flops() * view.a.dtype.size() as f64 / 2.0;
+        let flops = inside + ZEROS * (steps * self.step_flops() - inside);
         flops / POWER_FLOPS_PER_US + sent * POWER_US_PER_BYTE
     }
 }
