@@ -245,6 +245,7 @@ kernels! { $
     #[kernel] fn gemm_bf16_nt_64x128 as Bf16Nt64x128: BF16 x BF16 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nt_64x128_2x1 as Bf16Nt64x128By2: BF16 x BF16 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nt_64x64 as Bf16Nt64x64: BF16 x BF16 -> BF16, trans 0 0, 1 x 64, 1 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_nt_128x96_pp_t as Bf16Nt128x96PpT: BF16 x BF16 -> BF16, trans 0 0, 2 x 96, 2 ping_pong, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_bf16_nt_64x16_t as Bf16Nt64x16T: BF16 x BF16 -> BF16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_bf16_nn_128x256_2x1 as Bf16Nn128x256By2: BF16 x BF16 -> BF16, trans 0 1, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nn_128x128_pp as Bf16Nn128x128Pp: BF16 x BF16 -> BF16, trans 0 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
@@ -267,6 +268,7 @@ kernels! { $
     #[kernel] fn gemm_f16_nt_64x128 as F16Nt64x128: F16 x F16 -> F16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nt_64x128_2x1 as F16Nt64x128By2: F16 x F16 -> F16, trans 0 0, 1 x 128, 1 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nt_64x64 as F16Nt64x64: F16 x F16 -> F16, trans 0 0, 1 x 64, 1 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_nt_128x96_pp_t as F16Nt128x96PpT: F16 x F16 -> F16, trans 0 0, 2 x 96, 2 ping_pong, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_f16_nt_64x16_t as F16Nt64x16T: F16 x F16 -> F16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_f16_nn_128x256_2x1 as F16Nn128x256By2: F16 x F16 -> F16, trans 0 1, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nn_128x128_pp as F16Nn128x128Pp: F16 x F16 -> F16, trans 0 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
