@@ -248,7 +248,7 @@ impl Work<'_> {
             (inside * times + outside * OUTSIDE) / f64::from(shared)
         };
         let of_a = rows(in_a, come_a - in_a, across_n, lines(&view.a, copies[0], along_a));
-        // What comes beside a narrow tile is the next one's.
+        // The columns beside a narrow tile are the next one's.
         let (in_b, out_b) = if self.is_narrower() { (come_b, 0.0) } else { (in_b, come_b - in_b) };
         let of_b = rows(in_b, out_b, across_m, lines(&view.b, copies[1], along_b));
         (of_a + of_b) * f64::from(K_BYTES)

@@ -189,6 +189,9 @@ fn the_estimates_find_what_was_fastest_by_measurement() {
         let Candidate { config, estimate_us, .. } = chosen(sides, dtype, c);
         let name = config.kernel.name();
         assert!(fastest.iter().any(|end| name.ends_with(end)), "{sides:?} {dtype}: {config}");
-        assert!(is_foreseen(estimate_us, us, &GEMM_TIME), "{sides:?} {dtype}: {estimate_us} us, measured {us}");
+        assert!(
+            is_foreseen(estimate_us, us, &GEMM_TIME),
+            "{sides:?} {dtype}: {estimate_us} us, measured {us}"
+        );
     }
 }
