@@ -12,7 +12,7 @@
 //! | `binary` | one row a function of [`crate::ops::elementwise::BinaryOp`] and of [`crate::ops::elementwise::CompareOp`] |
 //! | `operators` | `+ - * / & \| ^ !` |
 //! | `reduce` | one row a function of [`crate::ops::reduce::ReduceOp`]; `argmax`, `max` |
-//! | `row` | softmax, norms and other fused functions of rows ([`crate::ops::row`]), losses, `swiglu`, `geglu` |
+//! | `row` | softmax, norms and other functions of rows ([`crate::ops::row`]), losses, `swiglu`, `geglu` |
 //! | `shape` | `reshape`, `flatten`, `cat`, `split` and their like |
 //! | `index` | `index_select`, `gather`, `scatter`, `where_`, `masked_fill` |
 //! | `matmul` | products of vectors, matrices and batches, `linear` |

@@ -131,7 +131,7 @@ pub fn sigmoid(x: f32) -> f32 {
 /// `start` are taken as `start`, where `x s(x)` rounds to 0: for minus infinity the product would be NaN.
 #[inline(always)]
 pub fn gated(x: f32, start: f32, below: impl Fn(f32) -> f32) -> f32 {
-    // The magnitude is a part of the comparison's instruction, and the sign of what follows.
+    // An instruction takes the magnitude or the negative of an operand at no cost.
     let magnitude = min_nan(x.abs(), -start);
     fma(-magnitude, below(-magnitude), max(x, 0.0))
 }

@@ -105,16 +105,16 @@ fn kind(config: &str) -> String {
     format!("{kernel}, {way}")
 }
 
-/// Products that were slow on an H200, and the fastest of all configurations timed there or one within 9 % of
-/// it, by how its text begins (`benches/record/h200/2026-11-26/gemm_*_every.txt`).
+/// Products that were slow on an H200, and the fastest of all configurations timed there or one within 5 % of
+/// it, but for one, by how its text begins (`benches/record/h200/2026-11-26/gemm_*_every.txt`).
 #[test]
 fn slow_products_get_what_was_fastest_on_an_h200() {
     let measured = [
         ("x_bf16", "4096x864x13720-tt-none", "gemm_bf16_tt_128x256_2x1 128x216x64"),
         ("x_bf16", "160x10336x6520-tt-none", "gemm_bf16_tt_128x256_2x1 128x2"),
         ("x_bf16", "1160x27152x144-tn-bias_gelu", "gemm_bf16_tn_128x128_pp 128x128x64, 6 stages"),
-        // 4.3 us by 64 x 128, 4.7 by 128 x 128 with k in shares of two blocks, 8.1 in parts.
-        ("x_f16", "1712x88x216-tn-bias_gelu", "gemm_f16_tn_"),
+        // 4.7 us; 4.3 by 64 x 128, 8.1 with k in parts.
+        ("x_f16", "1712x88x216-tn-bias_gelu", "gemm_f16_tn_128x128_k2 128x128x64, 5 stages"),
         ("x_f16", "272x176x136-tt-none", "gemm_f16_tt_64x128 64x128x64, 8 stages"),
         ("x_bf16", "8x11240x568-tn-none", "gemm_skinny 32x128x64"),
     ];
