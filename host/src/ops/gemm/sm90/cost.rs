@@ -16,7 +16,7 @@
 use gemm::sm90::instances::Entry;
 
 use super::candidates::{View, blocks, box_rows, by_tma, clusters, is_by_column, resident};
-use super::maps::{BOX, K_BYTES, paired};
+use super::maps::{K_BYTES, paired};
 use crate::ops::gemm::config::{Repack, Terms};
 use crate::ops::gemm::problem::{Operand, Order, Problem};
 use crate::ops::gemm::repack::{self, LINE_BYTES};
@@ -425,7 +425,7 @@ impl Work<'_> {
         let operands = if once > CACHE_BYTES { once.max(again) } else { once };
         let c = m * n * batch * problem.c.dtype.size() as f64;
         let added = if problem.epilogue.residual.is_some() || problem.epilogue.source { c } else { 0.0 };
-        let written = if entry.store_columns < BOX { WRITTEN_NARROW } else { WRITTEN };
+        let written = if f64::from(entry.store_columns) < WIDE_COLUMNS { WRITTEN_NARROW } else { WRITTEN };
         ((operands + added) / READ + c / written) / device.memory_rate
     }
 
