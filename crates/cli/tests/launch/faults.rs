@@ -78,7 +78,7 @@ fn ranks_end_with_their_launcher() {
     let script = "echo here > here-$RANK; exec sleep 60";
     let mut launcher = place.command(&["-n", "3"], &["sh", "-c", script]).spawn().unwrap();
     (0..3).for_each(|rank| _ = wait_for(&place.path().join(format!("here-{rank}"))));
-    assert_eq!(place.living().len(), 4);
+    place.wait_for_living(4);
     launcher.kill().unwrap();
     launcher.wait().unwrap();
     place.check_empty();

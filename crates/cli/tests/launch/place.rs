@@ -82,6 +82,16 @@ impl Place {
         numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_ours).collect()
     }
 
+    /// Waits until so many processes of the job are alive. One that is becoming another program has no
+    /// environment for a moment, and is not counted.
+    pub fn wait_for_living(&self, count: usize) {
+        let begun = Instant::now();
+        while self.living().len() != count {
+            assert!(begun.elapsed() < PATIENCE, "{count} wanted, alive: {:?}", self.living());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     /// Fails if something lives on. The system needs a moment to end what was killed.
     pub fn check_empty(&self) {
         let begun = Instant::now();
