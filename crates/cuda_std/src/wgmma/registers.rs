@@ -59,16 +59,16 @@ pub trait Registers {
 /// One product with A in shared memory: the shape, the types, the opcode's last immediates, further operands.
 #[cfg(target_arch = "nvptx64")]
 macro_rules! shared_a {
-    ($direction:ident $acc:ident, $a:ident, $b:ident, $scale_d:ident, $n:literal, $first:literal $($i:literal)*;
+    ($direction:ident $a:ident, $b:ident, $scale_d:ident, $n:literal, $first:ident $($r:ident)*;
      $k:literal, $types:literal, $trans:literal, $($operand:tt)*) => {
         asm!(
             "{{",
             ".reg .pred scale_d;",
             "setp.ne.b32 scale_d, {scale_d}, 0;",
             concat!("wgmma.mma_async.sync.aligned.m64n", $n, $k, ".f32.", $types,
-                " {{{", $first, "}" $(, ", {", $i, "}")*, "}}, {a}, {b}, scale_d, 1, 1", $trans, ";"),
+                " {{{", stringify!($first), "}" $(, ", {", stringify!($r), "}")*, "}}, {a}, {b}, scale_d, 1, 1", $trans, ";"),
             "}}",
-            $direction(reg32) $acc[$first], $($direction(reg32) $acc[$i],)*
+            $first = $direction(reg32) *$first, $($r = $direction(reg32) *$r,)*
             a = in(reg64) $a, b = in(reg64) $b, scale_d = in(reg32) $scale_d,
             $($operand)*
             options(nostack, preserves_flags)
@@ -79,16 +79,16 @@ macro_rules! shared_a {
 /// One product with A in registers.
 #[cfg(target_arch = "nvptx64")]
 macro_rules! register_a {
-    ($direction:ident $acc:ident, $a:ident, $b:ident, $scale_d:ident, $n:literal, $first:literal $($i:literal)*;
+    ($direction:ident $a:ident, $b:ident, $scale_d:ident, $n:literal, $first:ident $($r:ident)*;
      $k:literal, $types:literal, $trans:literal, $($operand:tt)*) => {
         asm!(
             "{{",
             ".reg .pred scale_d;",
             "setp.ne.b32 scale_d, {scale_d}, 0;",
             concat!("wgmma.mma_async.sync.aligned.m64n", $n, $k, ".f32.", $types,
-                " {{{", $first, "}" $(, ", {", $i, "}")*, "}}, {{{a0}, {a1}, {a2}, {a3}}}, {b}, scale_d, 1, 1", $trans, ";"),
+                " {{{", stringify!($first), "}" $(, ", {", stringify!($r), "}")*, "}}, {{{a0}, {a1}, {a2}, {a3}}}, {b}, scale_d, 1, 1", $trans, ";"),
             "}}",
-            $direction(reg32) $acc[$first], $($direction(reg32) $acc[$i],)*
+            $first = $direction(reg32) *$first, $($r = $direction(reg32) *$r,)*
             a0 = in(reg32) $a[0], a1 = in(reg32) $a[1], a2 = in(reg32) $a[2], a3 = in(reg32) $a[3],
             b = in(reg64) $b, scale_d = in(reg32) $scale_d,
             $($operand)*
@@ -97,9 +97,9 @@ macro_rules! register_a {
     };
 }
 
-/// The accumulators of `$n` columns, `$i` the numbers of their registers.
+/// The accumulators of `$n` columns, `$r` names for their registers.
 macro_rules! registers {
-    ($n:literal: $($i:literal)+) => {
+    ($n:literal: $($r:ident)+) => {
         impl Registers for [f32; $n / 2] {
             #[cfg(target_arch = "nvptx64")]
             #[inline(always)]
@@ -110,18 +110,19 @@ macro_rules! registers {
                 scale_d: u32,
             ) {
                 use ElementType::*;
+                let [$($r),+] = self;
                 // SAFETY: the caller vouches for the product.
                 unsafe {
                     match (A::TYPE, B::TYPE) {
-                        (F16, _) => shared_a!(inout self, a, b, scale_d, $n, $($i)+; "k16", "f16.f16", ", {trans_a}, {trans_b}",
+                        (F16, _) => shared_a!(inout a, b, scale_d, $n, $($r)+; "k16", "f16.f16", ", {trans_a}, {trans_b}",
                             trans_a = const TRANS_A, trans_b = const TRANS_B,),
-                        (Bf16, _) => shared_a!(inout self, a, b, scale_d, $n, $($i)+; "k16", "bf16.bf16", ", {trans_a}, {trans_b}",
+                        (Bf16, _) => shared_a!(inout a, b, scale_d, $n, $($r)+; "k16", "bf16.bf16", ", {trans_a}, {trans_b}",
                             trans_a = const TRANS_A, trans_b = const TRANS_B,),
-                        (Tf32, _) => shared_a!(inout self, a, b, scale_d, $n, $($i)+; "k8", "tf32.tf32", "",),
-                        (E4m3, E4m3) => shared_a!(inout self, a, b, scale_d, $n, $($i)+; "k32", "e4m3.e4m3", "",),
-                        (E4m3, _) => shared_a!(inout self, a, b, scale_d, $n, $($i)+; "k32", "e4m3.e5m2", "",),
-                        (E5m2, E4m3) => shared_a!(inout self, a, b, scale_d, $n, $($i)+; "k32", "e5m2.e4m3", "",),
-                        (E5m2, _) => shared_a!(inout self, a, b, scale_d, $n, $($i)+; "k32", "e5m2.e5m2", "",),
+                        (Tf32, _) => shared_a!(inout a, b, scale_d, $n, $($r)+; "k8", "tf32.tf32", "",),
+                        (E4m3, E4m3) => shared_a!(inout a, b, scale_d, $n, $($r)+; "k32", "e4m3.e4m3", "",),
+                        (E4m3, _) => shared_a!(inout a, b, scale_d, $n, $($r)+; "k32", "e4m3.e5m2", "",),
+                        (E5m2, E4m3) => shared_a!(inout a, b, scale_d, $n, $($r)+; "k32", "e5m2.e4m3", "",),
+                        (E5m2, _) => shared_a!(inout a, b, scale_d, $n, $($r)+; "k32", "e5m2.e5m2", "",),
                     }
                 }
             }
@@ -134,19 +135,20 @@ macro_rules! registers {
                 b: u64,
             ) {
                 use ElementType::*;
+                let [$($r),+] = self;
                 let scale_d = 0u32;
                 // SAFETY: the caller vouches for the product.
                 unsafe {
                     match (A::TYPE, B::TYPE) {
-                        (F16, _) => shared_a!(out self, a, b, scale_d, $n, $($i)+; "k16", "f16.f16", ", {trans_a}, {trans_b}",
+                        (F16, _) => shared_a!(out a, b, scale_d, $n, $($r)+; "k16", "f16.f16", ", {trans_a}, {trans_b}",
                             trans_a = const TRANS_A, trans_b = const TRANS_B,),
-                        (Bf16, _) => shared_a!(out self, a, b, scale_d, $n, $($i)+; "k16", "bf16.bf16", ", {trans_a}, {trans_b}",
+                        (Bf16, _) => shared_a!(out a, b, scale_d, $n, $($r)+; "k16", "bf16.bf16", ", {trans_a}, {trans_b}",
                             trans_a = const TRANS_A, trans_b = const TRANS_B,),
-                        (Tf32, _) => shared_a!(out self, a, b, scale_d, $n, $($i)+; "k8", "tf32.tf32", "",),
-                        (E4m3, E4m3) => shared_a!(out self, a, b, scale_d, $n, $($i)+; "k32", "e4m3.e4m3", "",),
-                        (E4m3, _) => shared_a!(out self, a, b, scale_d, $n, $($i)+; "k32", "e4m3.e5m2", "",),
-                        (E5m2, E4m3) => shared_a!(out self, a, b, scale_d, $n, $($i)+; "k32", "e5m2.e4m3", "",),
-                        (E5m2, _) => shared_a!(out self, a, b, scale_d, $n, $($i)+; "k32", "e5m2.e5m2", "",),
+                        (Tf32, _) => shared_a!(out a, b, scale_d, $n, $($r)+; "k8", "tf32.tf32", "",),
+                        (E4m3, E4m3) => shared_a!(out a, b, scale_d, $n, $($r)+; "k32", "e4m3.e4m3", "",),
+                        (E4m3, _) => shared_a!(out a, b, scale_d, $n, $($r)+; "k32", "e4m3.e5m2", "",),
+                        (E5m2, E4m3) => shared_a!(out a, b, scale_d, $n, $($r)+; "k32", "e5m2.e4m3", "",),
+                        (E5m2, _) => shared_a!(out a, b, scale_d, $n, $($r)+; "k32", "e5m2.e5m2", "",),
                     }
                 }
             }
@@ -160,18 +162,19 @@ macro_rules! registers {
                 scale_d: u32,
             ) {
                 use ElementType::*;
+                let [$($r),+] = self;
                 // SAFETY: the caller vouches for the product.
                 unsafe {
                     match (A::TYPE, B::TYPE) {
-                        (F16, _) => register_a!(inout self, a, b, scale_d, $n, $($i)+; "k16", "f16.f16", ", {trans_b}",
+                        (F16, _) => register_a!(inout a, b, scale_d, $n, $($r)+; "k16", "f16.f16", ", {trans_b}",
                             trans_b = const TRANS_B,),
-                        (Bf16, _) => register_a!(inout self, a, b, scale_d, $n, $($i)+; "k16", "bf16.bf16", ", {trans_b}",
+                        (Bf16, _) => register_a!(inout a, b, scale_d, $n, $($r)+; "k16", "bf16.bf16", ", {trans_b}",
                             trans_b = const TRANS_B,),
-                        (Tf32, _) => register_a!(inout self, a, b, scale_d, $n, $($i)+; "k8", "tf32.tf32", "",),
-                        (E4m3, E4m3) => register_a!(inout self, a, b, scale_d, $n, $($i)+; "k32", "e4m3.e4m3", "",),
-                        (E4m3, _) => register_a!(inout self, a, b, scale_d, $n, $($i)+; "k32", "e4m3.e5m2", "",),
-                        (E5m2, E4m3) => register_a!(inout self, a, b, scale_d, $n, $($i)+; "k32", "e5m2.e4m3", "",),
-                        (E5m2, _) => register_a!(inout self, a, b, scale_d, $n, $($i)+; "k32", "e5m2.e5m2", "",),
+                        (Tf32, _) => register_a!(inout a, b, scale_d, $n, $($r)+; "k8", "tf32.tf32", "",),
+                        (E4m3, E4m3) => register_a!(inout a, b, scale_d, $n, $($r)+; "k32", "e4m3.e4m3", "",),
+                        (E4m3, _) => register_a!(inout a, b, scale_d, $n, $($r)+; "k32", "e4m3.e5m2", "",),
+                        (E5m2, E4m3) => register_a!(inout a, b, scale_d, $n, $($r)+; "k32", "e5m2.e4m3", "",),
+                        (E5m2, _) => register_a!(inout a, b, scale_d, $n, $($r)+; "k32", "e5m2.e5m2", "",),
                     }
                 }
             }
@@ -184,19 +187,20 @@ macro_rules! registers {
                 b: u64,
             ) {
                 use ElementType::*;
+                let [$($r),+] = self;
                 let scale_d = 0u32;
                 // SAFETY: the caller vouches for the product.
                 unsafe {
                     match (A::TYPE, B::TYPE) {
-                        (F16, _) => register_a!(out self, a, b, scale_d, $n, $($i)+; "k16", "f16.f16", ", {trans_b}",
+                        (F16, _) => register_a!(out a, b, scale_d, $n, $($r)+; "k16", "f16.f16", ", {trans_b}",
                             trans_b = const TRANS_B,),
-                        (Bf16, _) => register_a!(out self, a, b, scale_d, $n, $($i)+; "k16", "bf16.bf16", ", {trans_b}",
+                        (Bf16, _) => register_a!(out a, b, scale_d, $n, $($r)+; "k16", "bf16.bf16", ", {trans_b}",
                             trans_b = const TRANS_B,),
-                        (Tf32, _) => register_a!(out self, a, b, scale_d, $n, $($i)+; "k8", "tf32.tf32", "",),
-                        (E4m3, E4m3) => register_a!(out self, a, b, scale_d, $n, $($i)+; "k32", "e4m3.e4m3", "",),
-                        (E4m3, _) => register_a!(out self, a, b, scale_d, $n, $($i)+; "k32", "e4m3.e5m2", "",),
-                        (E5m2, E4m3) => register_a!(out self, a, b, scale_d, $n, $($i)+; "k32", "e5m2.e4m3", "",),
-                        (E5m2, _) => register_a!(out self, a, b, scale_d, $n, $($i)+; "k32", "e5m2.e5m2", "",),
+                        (Tf32, _) => register_a!(out a, b, scale_d, $n, $($r)+; "k8", "tf32.tf32", "",),
+                        (E4m3, E4m3) => register_a!(out a, b, scale_d, $n, $($r)+; "k32", "e4m3.e4m3", "",),
+                        (E4m3, _) => register_a!(out a, b, scale_d, $n, $($r)+; "k32", "e4m3.e5m2", "",),
+                        (E5m2, E4m3) => register_a!(out a, b, scale_d, $n, $($r)+; "k32", "e5m2.e4m3", "",),
+                        (E5m2, _) => register_a!(out a, b, scale_d, $n, $($r)+; "k32", "e5m2.e5m2", "",),
                     }
                 }
             }
@@ -204,9 +208,10 @@ macro_rules! registers {
             #[cfg(target_arch = "nvptx64")]
             #[inline(always)]
             fn fence(&mut self) {
+                let [$($r),+] = self;
                 // SAFETY: no instruction.
                 unsafe {
-                    asm!(concat!("//" $(, " {", $i, "}")+), $(inout(reg32) self[$i],)+
+                    asm!(concat!("//" $(, " {", stringify!($r), "}")+), $($r = inout(reg32) *$r,)+
                         options(nomem, nostack, preserves_flags));
                 }
             }
@@ -226,20 +231,20 @@ macro_rules! registers {
 
 /// An implementation for every prefix of the numbers, eight columns (four registers) further each.
 macro_rules! ladder {
-    ([$($done:literal)*]) => {};
-    ([$($done:literal)*] $n:literal: $a:literal $b:literal $c:literal $d:literal, $($rest:tt)*) => {
+    ([$($done:ident)*]) => {};
+    ([$($done:ident)*] $n:literal: $a:ident $b:ident $c:ident $d:ident, $($rest:tt)*) => {
         registers!($n: $($done)* $a $b $c $d);
         ladder!([$($done)* $a $b $c $d] $($rest)*);
     };
 }
 
 ladder!([]
-    8: 0 1 2 3, 16: 4 5 6 7, 24: 8 9 10 11, 32: 12 13 14 15,
-    40: 16 17 18 19, 48: 20 21 22 23, 56: 24 25 26 27, 64: 28 29 30 31,
-    72: 32 33 34 35, 80: 36 37 38 39, 88: 40 41 42 43, 96: 44 45 46 47,
-    104: 48 49 50 51, 112: 52 53 54 55, 120: 56 57 58 59, 128: 60 61 62 63,
-    136: 64 65 66 67, 144: 68 69 70 71, 152: 72 73 74 75, 160: 76 77 78 79,
-    168: 80 81 82 83, 176: 84 85 86 87, 184: 88 89 90 91, 192: 92 93 94 95,
-    200: 96 97 98 99, 208: 100 101 102 103, 216: 104 105 106 107, 224: 108 109 110 111,
-    232: 112 113 114 115, 240: 116 117 118 119, 248: 120 121 122 123, 256: 124 125 126 127,
+    8: r0 r1 r2 r3, 16: r4 r5 r6 r7, 24: r8 r9 r10 r11, 32: r12 r13 r14 r15,
+    40: r16 r17 r18 r19, 48: r20 r21 r22 r23, 56: r24 r25 r26 r27, 64: r28 r29 r30 r31,
+    72: r32 r33 r34 r35, 80: r36 r37 r38 r39, 88: r40 r41 r42 r43, 96: r44 r45 r46 r47,
+    104: r48 r49 r50 r51, 112: r52 r53 r54 r55, 120: r56 r57 r58 r59, 128: r60 r61 r62 r63,
+    136: r64 r65 r66 r67, 144: r68 r69 r70 r71, 152: r72 r73 r74 r75, 160: r76 r77 r78 r79,
+    168: r80 r81 r82 r83, 176: r84 r85 r86 r87, 184: r88 r89 r90 r91, 192: r92 r93 r94 r95,
+    200: r96 r97 r98 r99, 208: r100 r101 r102 r103, 216: r104 r105 r106 r107, 224: r108 r109 r110 r111,
+    232: r112 r113 r114 r115, 240: r116 r117 r118 r119, 248: r120 r121 r122 r123, 256: r124 r125 r126 r127,
 );
