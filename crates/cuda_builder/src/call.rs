@@ -17,6 +17,10 @@ const RECORDER: &str = include_str!("recorder.sh");
 /// The variable that names the recorder's file.
 pub const RECORD: &str = "CUDA_BUILDER_CALL";
 
+/// The variable by which `#[kernel]` knows the kernels of this compiler: `only a_ b_` or `but a_ b_`, with
+/// how their names begin. The others are checked, and not compiled.
+pub const KERNELS: &str = "CUDA_BUILDER_KERNELS";
+
 /// A call of the compiler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {

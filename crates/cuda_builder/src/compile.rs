@@ -6,8 +6,10 @@ use std::env;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{ErrorKind, Read, Write};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::thread;
 
 use crate::arch::{self, Arch};
 use crate::call::{self, Call};
@@ -15,6 +17,7 @@ use crate::cores::{self, Work};
 use crate::dependencies::{self, Dependencies};
 use crate::error::{BuildError, hint};
 use crate::manifest::Manifest;
+use crate::ptx;
 use crate::stamp;
 use crate::toolchain::DeviceToolchain;
 
@@ -81,17 +84,45 @@ impl Job {
         Ok(Plan { call, sources, locked: dependencies.locked })
     }
 
-    /// Compiles the package itself, and returns the assembly.
+    /// Compiles the package itself, and returns the assembly. Kernels that the manifest sets apart are
+    /// compiled beside the others.
     ///
-    /// In one piece: LLVM fits functions to all of their callers, so kernels become others when a compiler
-    /// sees a part of them.
+    /// By itself it is in one piece: LLVM fits functions to all of their callers, so kernels become others
+    /// where a compiler does not see all that share one.
     pub fn compile(&self, plan: &Plan) -> Result<String, BuildError> {
+        let texts: Result<Vec<String>, BuildError> = thread::scope(|scope| {
+            let work =
+                self.kernels().into_iter().map(|kernels| scope.spawn(|| self.compile_some(plan, kernels)));
+            let running: Vec<_> = work.collect();
+            running.into_iter().map(|it| it.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+        });
+        let bad = |problem| {
+            let package = self.manifest.package.clone();
+            BuildError::BadPtx { package, arch: self.arch, problem }
+        };
+        Ok(ptx::join(&texts?).map_err(bad)?.into_owned())
+    }
+
+    /// The kernels of each compiler, as [`call::KERNELS`] says them. Outputs that are not joined, and source
+    /// lines, whose files each module numbers, want one compiler.
+    fn kernels(&self) -> Vec<Option<String>> {
+        let starts = self.manifest.apart.get(&self.arch);
+        let is_whole = self.options.line_info || self.options.emit.is_some();
+        match starts.filter(|_| !is_whole) {
+            Some(starts) => ["only", "but"].map(|which| Some(format!("{which} {}", starts.join(" ")))).into(),
+            None => vec![None],
+        }
+    }
+
+    fn compile_some(&self, plan: &Plan, kernels: Option<String>) -> Result<String, BuildError> {
         // A folder of its own: the compiler's unfinished files have the same names in every build.
         let folder = self.assembly().with_extension(format!("{}.unfinished", stamp::unique()));
         fs::create_dir_all(&folder).map_err(BuildError::io("create", &folder))?;
         let assembly = folder.join("module.s");
         let core = cores::wait(Work::Compile);
-        let ran = self.run(plan.call.command(&assembly, &folder));
+        let mut command = plan.call.command(&assembly, &folder);
+        command.envs(kernels.map(|kernels| (call::KERNELS, kernels)));
+        let ran = self.run(command);
         drop(core);
         let text = ran.and_then(|()| match fs::read_to_string(&assembly) {
             Err(error) if error.kind() == ErrorKind::NotFound => Err(self.no_assembly(assembly.clone())),

@@ -1,5 +1,6 @@
 //! The entries of a kernel package's `Cargo.toml` that the builder reads.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,9 @@ pub struct Manifest {
     /// `budget` under `[package.metadata.ironwarp]`: whether its kernels need lines in the budget. Default
     /// true.
     pub budgeted: bool,
+    /// `apart` there: by architecture, how the names of the kernels begin that a compiler of their own
+    /// compiles, beside the one for the others.
+    pub apart: BTreeMap<Arch, Vec<String>>,
 }
 
 impl Manifest {
@@ -69,11 +73,13 @@ impl Manifest {
         let (archs, on_request) = (list("archs")?, list("on-request")?);
         let budgeted =
             metadata.and_then(|metadata| metadata.get("budget")).and_then(Value::as_bool).unwrap_or(true);
+        let apart = metadata.and_then(|metadata| metadata.get("apart"));
+        let apart = apart.map_or(Ok(BTreeMap::new()), parse_apart).map_err(bad)?;
         let (package, library) =
             (name.to_owned(), library.map_or_else(|| name.replace('-', "_"), str::to_owned));
         let folder = path.parent().map(Path::to_owned).unwrap_or_default();
         let root = folder.join(lib("path").unwrap_or("src/lib.rs"));
-        Ok(Self { path, folder, root, package, library, archs, on_request, budgeted })
+        Ok(Self { path, folder, root, package, library, archs, on_request, budgeted, apart })
     }
 }
 
@@ -84,6 +90,26 @@ fn parse_archs(key: &str, value: &Value) -> Result<Vec<Arch>, String> {
     let parse =
         |item: &Value| item.as_str().unwrap_or_default().parse::<Arch>().map_err(|error| error.to_string());
     list.iter().map(parse).collect()
+}
+
+fn parse_apart(value: &Value) -> Result<BTreeMap<Arch, Vec<String>>, String> {
+    let wanted = || {
+        "metadata.ironwarp.apart: wanted how names of kernels begin, by architecture, such as { sm_90a = [\"gemm_bf16_\"] }".to_owned()
+    };
+    let is_start = |start: &str| !start.is_empty() && start.chars().all(|c| c.is_alphanumeric() || c == '_');
+    let starts = |value: &Value| {
+        let starts: Vec<String> =
+            value.as_array()?.iter().filter_map(|it| Some(it.as_str()?.to_owned())).collect();
+        let are_right = starts.len() == value.as_array()?.len() && starts.iter().all(|start| is_start(start));
+        (are_right && !starts.is_empty()).then_some(starts)
+    };
+    let by_arch = value.as_table().ok_or_else(wanted)?.iter();
+    by_arch
+        .map(|(arch, value)| {
+            let arch: Arch = arch.parse().map_err(|_| wanted())?;
+            Ok((arch, starts(value).ok_or_else(wanted)?))
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -106,7 +132,30 @@ mod tests {
         assert_eq!(manifest.library, "b");
         assert_eq!(manifest.archs.iter().map(Arch::to_string).collect::<Vec<_>>(), ["sm_80", "sm_90a"]);
         assert_eq!(manifest.on_request.iter().map(Arch::to_string).collect::<Vec<_>>(), ["sm_75"]);
-        assert!(!manifest.budgeted);
+        assert!(!manifest.budgeted && manifest.apart.is_empty());
+        let text = "[package]\nname = \"a\"\n[package.metadata.ironwarp.apart]\nsm_90a = [\"a_\", \"b_16\"]";
+        let apart = parse(text).unwrap().apart;
+        assert_eq!(
+            apart,
+            BTreeMap::from([("sm_90a".parse().unwrap(), vec!["a_".to_owned(), "b_16".to_owned()])])
+        );
+    }
+
+    #[test]
+    fn kernels_apart_are_named_by_architecture() {
+        for apart in [
+            "[\"a\"]",
+            "{ sm_1 = [\"a\"] }",
+            "{ sm_90a = \"a\" }",
+            "{ sm_90a = [] }",
+            "{ sm_90a = [1] }",
+            "{ sm_90a = [\"a b\"] }",
+            "{ sm_90a = [\"\"] }",
+        ] {
+            let text = format!("[package]\nname = \"a\"\n[package.metadata.ironwarp]\napart = {apart}");
+            let told = parse(&text).unwrap_err().to_string();
+            assert!(told.contains("metadata.ironwarp.apart"), "{apart}: {told}");
+        }
     }
 
     #[test]

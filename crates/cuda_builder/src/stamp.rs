@@ -13,8 +13,12 @@ use std::time::SystemTime;
 use crate::error::BuildError;
 
 /// How assembly is made, as source: when it changes, modules are compiled anew.
-const COMPILING: &[&str] =
-    &[include_str!("call.rs"), include_str!("compile.rs"), include_str!("recorder.sh")];
+const COMPILING: &[&str] = &[
+    include_str!("call.rs"),
+    include_str!("compile.rs"),
+    include_str!("ptx/join.rs"),
+    include_str!("recorder.sh"),
+];
 
 /// The stages after the compiler, as source: when they change, modules are finished anew.
 const FINISHING: &[&str] =

@@ -84,9 +84,24 @@ pub fn expand(attr: TokenStream, item: TokenStream) -> Result<TokenStream> {
         bounds,
     };
     let checks = params::checks(&kernel.params);
-    let device = device::expand(&kernel);
+    let device = device::expand(&kernel, is_compiled(&kernel.name.to_string()));
     let host = host::expand(&kernel);
     Ok(quote!(#checks #device #host))
+}
+
+/// The variable by which `cuda_builder` says which kernels this compiler compiles (`call::KERNELS` there).
+const KERNELS: &str = "CUDA_BUILDER_KERNELS";
+
+/// Whether this compiler compiles the kernel. Elsewhere another one does, so this one checks it only.
+fn is_compiled(name: &str) -> bool {
+    std::env::var(KERNELS).map_or(true, |kernels| is_among(name, &kernels))
+}
+
+/// `only a_ b_` are kernels whose names begin so, `but a_ b_` the others.
+fn is_among(name: &str, kernels: &str) -> bool {
+    let mut words = kernels.split_whitespace();
+    let is_only = words.next() == Some("only");
+    words.any(|start| name.starts_with(start)) == is_only
 }
 
 /// Refuses what cannot be an entry point. All complaints at once: one compile shows them all.
@@ -133,6 +148,14 @@ fn check_signature(sig: &Signature) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use proc_macro2::TokenStream;
+
+    #[test]
+    fn every_kernel_is_compiled_by_one_of_two_compilers() {
+        for (name, is_apart) in [("a_1", true), ("b_", true), ("c_a_", false), ("b", false)] {
+            assert_eq!(super::is_among(name, "only a_ b_"), is_apart, "{name}");
+            assert_eq!(super::is_among(name, "but a_ b_"), !is_apart, "{name}");
+        }
+    }
 
     /// The messages that `#[kernel(attr)] item` fails to compile with.
     fn errors(attr: &str, item: &str) -> Vec<String> {

@@ -4,6 +4,7 @@
 
 mod count;
 mod finish;
+mod join;
 mod lint;
 mod needs;
 mod pieces;
@@ -14,6 +15,7 @@ use crate::arch::Arch;
 
 pub use count::{InstructionCounts, instructions};
 pub use finish::{finish, header};
+pub(crate) use join::join;
 pub use lint::{Lint, lint};
 pub(crate) use pieces::pieces;
 
@@ -75,6 +77,14 @@ pub enum PtxError {
         /// The path of the static.
         path: String,
         /// Its name.
+        name: String,
+    },
+    /// A name that compilers of the same package understand differently.
+    #[error(
+        "`{name}` is not the same where the kernels of `apart` are compiled and where the others are.\nfix: in Cargo.toml, take names out of `apart` under [package.metadata.ironwarp] until the kernels that share it are compiled together"
+    )]
+    TwoMeanings {
+        /// The function or variable, demangled.
         name: String,
     },
     /// An instruction that only later architectures have.

@@ -81,3 +81,35 @@ fn builds_of_the_same_package_do_not_disturb_each_other() -> Result<(), Box<dyn 
     assert_eq!(left, 1, "the assembly, and nothing unfinished");
     Ok(())
 }
+
+/// A kernel's name for each of the two compilers, and what both have.
+const COMPILES_SOME: &str = r#"
+case $CUDA_BUILDER_KERNELS in
+"only fast_ big_") kernel=fast_1 ;;
+"but fast_ big_") kernel=slow ;;
+"") kernel=all ;;
+*) echo "unknown: $CUDA_BUILDER_KERNELS" >&2; exit 1 ;;
+esac
+printf '.version 7.0\n.target sm_80\n.address_size 64\n.shared .b8 tile[4];\n.visible .entry %s()\n{\n\tret;\n}\n' "$kernel" >"$assembly"
+"#;
+
+#[test]
+fn kernels_apart_become_one_module_with_the_others() -> Result<(), Box<dyn Error>> {
+    let folder = tempfile::tempdir()?;
+    let toolchain = stand_in(folder.path(), COMPILES_SOME)?;
+    let package = package(folder.path(), "apart")?;
+    let manifest = fs::read_to_string(package.join("Cargo.toml"))?;
+    let apart = "[package.metadata.ironwarp.apart]\nsm_80 = [\"fast_\", \"big_\"]\n";
+    fs::write(package.join("Cargo.toml"), manifest + apart)?;
+    let entries = |arch: &str, line_info| -> Result<Vec<String>, Box<dyn Error>> {
+        let builder = builder(folder.path(), &package, &toolchain).arch(arch.parse::<cuda_builder::Arch>()?);
+        let text = fs::read_to_string(builder.generate_line_info(line_info).build_module()?.ptx)?;
+        let module = cuda_builder::ptx::Module::parse(&text)?;
+        assert_eq!(text.matches("tile[4]").count(), 1, "{text}");
+        Ok(module.entries().map(|entry| entry.name.to_owned()).collect())
+    };
+    assert_eq!(entries("sm_80", false)?, ["fast_1", "slow"]);
+    assert_eq!(entries("sm_90a", false)?, ["all"], "another architecture");
+    assert_eq!(entries("sm_80", true)?, ["all"], "source lines");
+    Ok(())
+}

@@ -6,7 +6,8 @@ use quote::{format_ident, quote};
 use super::Kernel;
 use super::params::{Param, Passing};
 
-pub fn expand(kernel: &Kernel) -> TokenStream {
+/// The entry; where another compiler compiles it, an ordinary function that nobody calls.
+pub fn expand(kernel: &Kernel, is_compiled: bool) -> TokenStream {
     let Kernel { attrs, vis, name, params, generics, body, .. } = kernel;
     let entry_params = params.iter().map(entry_param);
     let body_params = params.iter().map(Param::body_argument);
@@ -16,15 +17,17 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
         next += param.parameters();
         argument(param, name, index)
     });
-    let directives = directives(kernel);
+    let directives = is_compiled.then(|| directives(kernel));
+    let entry = is_compiled.then(|| quote!(#[unsafe(no_mangle)]));
+    let abi = is_compiled.then(|| quote!(extern "ptx-kernel"));
     // A function of its own for the body: there a `&[T]` is an argument, so LLVM knows what a reference
     // promises.
     quote! {
         #[cfg(target_arch = "nvptx64")]
         #(#attrs)*
-        #[unsafe(no_mangle)]
+        #entry
         #[allow(improper_ctypes_definitions)]
-        #vis unsafe extern "ptx-kernel" fn #name #generics (#(#entry_params),*) {
+        #vis unsafe #abi fn #name #generics (#(#entry_params),*) {
             #[inline(always)]
             #[allow(unused_parens, unused_mut)]
             unsafe fn body #generics (#(#body_params),*) #body
