@@ -5,9 +5,13 @@ broadcast; reductions may have `axis` (all of them); conversions have `to`; gath
 which of the elements take part: all but the first, in one row (`shifted`), or those of every other column (`every_other`).
 """
 import torch
+import torch._functorch.config
 import torch.nn.functional as F
 
 from peer_timing import DTYPES, Device, random, sets
+
+# A retained graph is run many times.
+torch._functorch.config.donated_buffer = False
 
 
 def describe(request):
@@ -54,20 +58,28 @@ def binary(function):
     return op
 
 
-def rotary(request):
-    """`shape` is [rows, heads, columns]; as models write it, compiled."""
-    shape, dtype = describe(request)
-    rows, _, columns = shape
-    frequencies = 10000.0 ** (-torch.arange(0, columns, 2, device="cuda") / columns)
-    angles = torch.outer(torch.arange(rows, device="cuda"), frequencies).repeat(1, 2)
-    cosines, sines = (table.to(DTYPES[dtype])[:, None] for table in (angles.cos(), angles.sin()))
+def rotary(with_gradient):
+    """`shape` is [rows, heads, columns]; as models write it, compiled. The gradient is that of an earlier forward pass."""
 
-    @torch.compile
-    def turned(x):
-        first, second = x.chunk(2, dim=-1)
-        return x * cosines + torch.cat((-second, first), dim=-1) * sines
+    def op(request):
+        shape, dtype = describe(request)
+        rows, _, columns = shape
+        frequencies = 10000.0 ** (-torch.arange(0, columns, 2, device="cuda") / columns)
+        angles = torch.outer(torch.arange(rows, device="cuda"), frequencies).repeat(1, 2)
+        cosines, sines = (table.to(DTYPES[dtype])[:, None] for table in (angles.cos(), angles.sin()))
 
-    return Device("torch compiled", [random(shape, dtype)], turned)
+        @torch.compile
+        def turned(x):
+            first, second = x.chunk(2, dim=-1)
+            return x * cosines + torch.cat((-second, first), dim=-1) * sines
+
+        if not with_gradient:
+            return Device("torch compiled", [random(shape, dtype)], turned)
+        x = random(shape, dtype).requires_grad_()
+        y = turned(x)
+        return Device("torch compiled", [random(shape, dtype)], lambda dy: torch.autograd.grad(y, [x], dy, retain_graph=True))
+
+    return op
 
 
 def reading(function):
@@ -159,7 +171,8 @@ OPS = {
     "gelu": reading(lambda x, _: F.gelu(x, approximate="tanh")),
     "silu": reading(lambda x, _: F.silu(x)),
     "dropout": reading(lambda x, _: F.dropout(x, 0.125)),
-    "rotary": rotary,
+    "rotary": rotary(False),
+    "rotary_backward": rotary(True),
     "embedding_backward": embedding_backward,
     "relu": reading(lambda x, _: torch.relu(x)),
     "fill": unary(lambda x, out: out.fill_(1)),

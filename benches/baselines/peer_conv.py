@@ -1,7 +1,7 @@
 """cuDNN's convolutions, and torch's pooling, by way of torch: channels last, the fastest of its algorithms.
 
-Requests have `x` and `filters` as Ironwarp has them, `[images, height, width, channels]` and `[filters, height, width, channels]`, `stride`,
-`padding` and `groups`, `dtype`, and `pass`: `forward`, `input` or `filters` (the gradients of these).
+Requests have `x` and `filters` as Ironwarp has them, `[images, height, width, channels]` and `[filters, height, width, channels]`, `stride` and
+`padding` along both, `groups`, `dtype`, and `pass`: `forward`, `input` or `filters` (the gradients of these).
 """
 import torch
 
@@ -15,7 +15,7 @@ def last(shape, dtype):
 
 def conv2d(request):
     torch.backends.cudnn.benchmark = True
-    stride, padding = [int(request["stride"])] * 2, [int(request["padding"])] * 2
+    stride, padding = list(request["stride"]), list(request["padding"])
     groups, which = int(request["groups"]), request["pass"]
 
     def forward(x, filters):

@@ -1,6 +1,6 @@
 """Functions of rows and their gradients in torch, eager and compiled.
 
-Requests have `shape`, rows and columns, `dtype`, `eps`, the `probability` of dropout, and `implementation`: `eager` or `compiled`. Gradients are those of an
+Requests have `shape`, rows and columns, `dtype`, `eps`, the `probability` of dropout, the `soft_cap` of logits, and `implementation`: `eager` or `compiled`. Gradients are those of an
 earlier forward pass, of the rows and of what they share.
 """
 import torch
@@ -87,13 +87,25 @@ def backward(name, of_shared=True):
     return op
 
 
-def cross_entropy(with_gradient):
+def capped_logits(request, logits):
+    cap = request["soft_cap"]
+    return cap * torch.tanh(logits / cap)
+
+
+def cross_entropy(with_gradient, is_capped=False, of_probabilities=False):
     def op(request):
         rows, columns = request["shape"]
         logits = random([rows, columns], request["dtype"]).requires_grad_(with_gradient)
-        targets = torch.randint(0, columns, (rows,), device="cuda")
+        if of_probabilities:
+            targets = F.softmax(random([rows, columns], request["dtype"]), -1)
+        else:
+            targets = torch.randint(0, columns, (rows,), device="cuda")
         torch._dynamo.reset()
-        function = lambda: F.cross_entropy(logits.float(), targets)
+
+        def function():
+            given = capped_logits(request, logits.float()) if is_capped else logits.float()
+            return F.cross_entropy(given, targets.float() if of_probabilities else targets)
+
         if request["implementation"] == "compiled":
             function = torch.compile(function, dynamic=False)
 
@@ -120,9 +132,11 @@ def channels(name, with_gradient):
             return x.contiguous(memory_format=torch.channels_last) if request["is_last"] else x
 
         x, w, b = [x.requires_grad_(with_gradient) for x in [images(), random([count], dtype), random([count], dtype)]]
+        mean, variance = torch.randn(count, device="cuda"), torch.rand(count, device="cuda") + 0.5
         function = {
             "group_norm": lambda: F.group_norm(x, request["groups"], w, b, request["eps"]),
             "batch_norm": lambda: F.batch_norm(x, None, None, w, b, True, 0.1, request["eps"]),
+            "batch_norm_infer": lambda: F.batch_norm(x, mean, variance, w, b, False, 0.1, request["eps"]),
         }[name]
         torch._dynamo.reset()
         if request["implementation"] == "compiled":
@@ -141,7 +155,7 @@ def channels(name, with_gradient):
 
 
 OPS = {
-    **{name: channels(name, False) for name in ["group_norm", "batch_norm"]},
+    **{name: channels(name, False) for name in ["group_norm", "batch_norm", "batch_norm_infer"]},
     **{name + "_backward": channels(name, True) for name in ["group_norm", "batch_norm"]},
     **{name: forward(name) for name in ["softmax", "log_softmax", "rms_norm", "layer_norm", "layer_norm_gelu", "residual_layer_norm", "residual_rms_norm_to_e4m3",
                                         "dropout_residual_layer_norm", "dropout_residual_rms_norm_to_e4m3"]},
@@ -149,4 +163,6 @@ OPS = {
     "layer_norm_backward_input": backward("layer_norm", of_shared=False),
     "cross_entropy": cross_entropy(True),
     "cross_entropy_loss": cross_entropy(False),
+    "cross_entropy_capped": cross_entropy(True, is_capped=True),
+    "cross_entropy_probabilities": cross_entropy(True, of_probabilities=True),
 }

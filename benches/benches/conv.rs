@@ -1,5 +1,6 @@
 //! Convolutions of ResNet-50 at 64 images, its pooling, convolutions with a filter for each channel and of
-//! groups of few channels, and their gradients, in bf16, beside cuDNN's by way of torch.
+//! groups of few channels, convolutions of lines, and their gradients, in bf16, beside cuDNN's by way of
+//! torch.
 //!
 //! Floating-point operations are those of the definition, without padding and without the steps that a
 //! stride skips: the same number for all three passes. Of groups, bytes: each tensor once.
@@ -24,7 +25,7 @@ const IMAGES: usize = 64;
 const GRAPH_RUNS: usize = 8;
 
 /// A layer: channels, filters, groups, side of the images, of the filters, and stride. Padding keeps the
-/// sides.
+/// sides. Images may be lines, of one row.
 #[derive(Clone, Copy)]
 struct Layer {
     channels: usize,
@@ -33,10 +34,11 @@ struct Layer {
     side: usize,
     taps: usize,
     stride: usize,
+    is_line: bool,
 }
 
 const fn layer([channels, filters, side, taps, stride]: [usize; 5]) -> Layer {
-    Layer { channels, filters, groups: 1, side, taps, stride }
+    Layer { channels, filters, groups: 1, side, taps, stride, is_line: false }
 }
 
 /// ResNet-50's, those of 3 x 3 first, then the stem and 1 x 1.
@@ -98,6 +100,16 @@ const fn grouped([groups, channels, side, stride]: [usize; 4]) -> Layer {
     Layer { groups, ..layer([channels, channels, side, 3, stride]) }
 }
 
+/// Of lines: the stem of Whisper's large encoder, and a layer of wav2vec 2.0's features.
+const LINES: [Layer; 3] =
+    [line([128, 1280, 3000, 3, 1]), line([1280, 1280, 3000, 3, 2]), line([512, 512, 3199, 3, 2])];
+/// As many as images of the others would be too much work.
+const LINE_IMAGES: usize = 16;
+
+const fn line(of: [usize; 5]) -> Layer {
+    Layer { is_line: true, ..layer(of) }
+}
+
 fn main() -> ExitCode {
     Session::run("conv", |session| {
         let small = session.small();
@@ -108,6 +120,8 @@ fn main() -> ExitCode {
         each.into_iter().try_for_each(|layer| bench(session, layer, if small { 1 } else { IMAGES }))?;
         let few = if small { vec![grouped([6, 24, 10, 1])] } else { GROUPED.to_vec() };
         few.into_iter().try_for_each(|layer| bench(session, layer, if small { 1 } else { IMAGES }))?;
+        let lines = if small { vec![line([16, 16, 20, 3, 2])] } else { LINES.to_vec() };
+        lines.into_iter().try_for_each(|layer| bench(session, layer, if small { 1 } else { LINE_IMAGES }))?;
         if small { pools(session, [1, 12, 12, 16]) } else { pools(session, [IMAGES, 112, 112, 64]) }
     })
 }
@@ -145,16 +159,36 @@ fn pools(session: &mut Session, sides: [usize; 4]) -> Outcome {
 }
 
 impl Layer {
+    /// Height and width of `of`, which is 1 along the height of a line.
+    fn pair(self, of: usize, height: usize) -> [usize; 2] {
+        [if self.is_line { height } else { of }, of]
+    }
+
+    fn stride(self) -> [usize; 2] {
+        self.pair(self.stride, 1)
+    }
+
+    fn padding(self) -> [usize; 2] {
+        self.pair((self.taps - 1) / 2, 0)
+    }
+
     fn op(self) -> Conv2d {
-        let padding = (self.taps - 1) / 2;
-        Conv2d { stride: [self.stride; 2], padding: [padding; 2], groups: self.groups, ..Conv2d::default() }
+        let (stride, padding) = (self.stride(), self.padding());
+        Conv2d { stride, padding, groups: self.groups, ..Conv2d::default() }
     }
 
     fn definition(self, images: usize) -> Conv {
-        let padding = (self.taps - 1) / 2;
-        let axis = Axis { input: self.side, filter: self.taps, stride: self.stride, padding, dilation: 1 };
+        let (inputs, filters) = (self.pair(self.side, 1), self.pair(self.taps, 1));
+        let (stride, padding) = (self.stride(), self.padding());
+        let [height, width] = [0, 1].map(|i| Axis {
+            input: inputs[i],
+            filter: filters[i],
+            stride: stride[i],
+            padding: padding[i],
+            dilation: 1,
+        });
         let (channels, filters) = (self.channels / self.groups, self.filters / self.groups);
-        Conv { images, groups: self.groups, channels, filters, height: axis, width: axis }
+        Conv { images, groups: self.groups, channels, filters, height, width }
     }
 }
 
@@ -166,7 +200,9 @@ struct Set {
 }
 
 fn bench(session: &mut Session, layer: Layer, images: usize) -> Outcome {
-    let names = if layer.groups == 1 {
+    let names = if layer.is_line {
+        ["conv1d", "conv1d_input_gradient", "conv1d_filter_gradient"]
+    } else if layer.groups == 1 {
         ["conv2d", "conv2d_input_gradient", "conv2d_filter_gradient"]
     } else if layer.groups == layer.channels {
         ["depthwise", "depthwise_input_gradient", "depthwise_filter_gradient"]
@@ -190,24 +226,25 @@ fn bench(session: &mut Session, layer: Layer, images: usize) -> Outcome {
             Ok(Set { x: tensor(0, 3 * i)?, filters: tensor(1, 3 * i + 1)?, gradient: tensor(2, 3 * i + 2)? })
         })
         .collect::<ironwarp::Result<Vec<Set>>>()?;
-    let (op, of_input, of_filters) = (layer.op(), [layer.side; 2], [layer.taps; 2]);
+    let op = layer.op();
+    let (of_input, of_filters) = (layer.pair(layer.side, 1), layer.pair(layer.taps, 1));
     let forward = |stream: &Stream, set: &Set| op.forward(stream, &set.x, &set.filters, Fused::default());
     let of_x = |stream: &Stream, set: &Set| op.input_gradient(stream, &set.gradient, &set.filters, of_input);
     let of_w = |stream: &Stream, set: &Set| op.filter_gradient(stream, &set.x, &set.gradient, of_filters);
     check(&stream, &definition, &sets[0], &forward(&stream, &sets[0])?)?;
 
-    let Layer { channels, filters, groups, side, taps, stride } = layer;
+    let Layer { channels, filters, groups, side, taps, stride, .. } = layer;
     let shape =
-        format!("{images}x{side}x{side}x{channels} to {filters}, {taps}x{taps} by {stride}, {groups} groups");
+        format!("{images}x{}x{side}x{channels} to {filters}, {}x{taps} by {stride}, {groups} groups", of_input[0], of_filters[0]);
     let work = if groups == 1 {
-        Work::Flops((2 * lengths[2] * taps * taps * channels) as u64)
+        Work::Flops((2 * lengths[2] * of_filters[0] * taps * channels) as u64)
     } else {
         Work::Bytes(bytes)
     };
     let peer = |pass: &str| -> Value {
         json!({
             "prepare": "conv.conv2d", "pass": pass, "dtype": "bf16", "sets": count, "x": sides[0],
-            "filters": sides[1], "stride": stride, "padding": (taps - 1) / 2, "groups": groups,
+            "filters": sides[1], "stride": layer.stride(), "padding": layer.padding(), "groups": groups,
         })
     };
     // Loads the kernels. A capture cannot load them.

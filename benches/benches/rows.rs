@@ -8,11 +8,13 @@ use ironwarp::ops::dropout::Generator;
 use ironwarp::ops::fill::normal;
 use ironwarp::ops::gemm::Activation;
 use ironwarp::ops::row::{
-    Affine, BatchNorm, ChannelAffine, ChannelAxis, CrossEntropy, GroupNorm, Norm, NormBackward, NormKind,
-    RowOp, log_softmax_backward, row, softmax_backward,
+    Affine, BatchNorm, ChannelAffine, ChannelAxis, CrossEntropy, FixedStatistics, GroupNorm, Loss, Norm,
+    NormBackward, NormKind, RowOp, log_softmax_backward, row, softmax, softmax_backward,
 };
 use ironwarp::{DType, DeviceBuffer, Stream, Tensor};
 use ironwarp_benches::{Outcome, Session, Work};
+use reference::channels::{ChannelNorm, Statistics};
+use reference::cross_entropy::SoftCrossEntropy;
 use serde_json::{Value, json};
 use testkit::{compare, tolerance};
 
@@ -30,6 +32,8 @@ const FEW: usize = 16;
 const EPS: f64 = 1e-5;
 /// Of dropout.
 const PROBABILITY: f64 = 0.1;
+/// Of logits: Gemma 2's.
+const SOFT_CAP: f64 = 30.0;
 /// Rows that are compared with the oracle.
 const COMPARED: usize = 2;
 
@@ -42,9 +46,11 @@ fn main() -> ExitCode {
         }
         for shape in LOGITS {
             bench_cross_entropy(session, sides(session, shape))?;
+            bench_soft_cross_entropy(session, sides(session, shape))?;
         }
         for axis in [ChannelAxis::Second, ChannelAxis::Last] {
             bench_channels(session, axis)?;
+            bench_fixed_statistics(session, axis)?;
         }
         Ok(())
     })
@@ -75,7 +81,7 @@ fn peers(op: &str, dtype: DType, [rows, columns]: [usize; 2]) -> Vec<Value> {
     let request = |how: &str| {
         json!({
             "prepare": format!("rows.{op}"), "dtype": dtype.to_string(), "shape": [rows, columns], "eps": EPS,
-            "probability": PROBABILITY, "implementation": how,
+            "probability": PROBABILITY, "soft_cap": SOFT_CAP, "implementation": how,
         })
     };
     ["eager", "compiled"].map(request).into()
@@ -234,6 +240,65 @@ fn bench_cross_entropy(session: &mut Session, shape: [usize; 2]) -> Outcome {
     })
 }
 
+/// The loss and its gradient of capped logits, and of probabilities of all classes, over the logits as above.
+fn bench_soft_cross_entropy(session: &mut Session, shape @ [rows, columns]: [usize; 2]) -> Outcome {
+    let names = ["cross_entropy_capped", "cross_entropy_probabilities"];
+    if !session.wants_any(&names) {
+        return Ok(());
+    }
+    let (stream, dtype, plain) = (session.stream.clone(), DType::BF16, CrossEntropy::default());
+    let mut logits = random(&stream, &shape, dtype, 1)?;
+    let text = format!("{dtype} {rows}x{columns}");
+    let moved = |tensors: usize| Work::Bytes((tensors * rows * columns * dtype.size()) as u64);
+    let name = names[0];
+    if session.wants(name) {
+        let classes: Vec<i64> = (0..rows).map(|row| ((row * 7919 + 13) % columns) as i64).collect();
+        let targets = Tensor::from_slice(&stream, &[rows], &classes)?;
+        let loss = CrossEntropy { soft_cap: Some(SOFT_CAP), ..plain };
+        let one = |class: &i64| {
+            let class = *class;
+            (0..columns).map(move |i| if i as i64 == class { 1.0 } else { 0.0 })
+        };
+        let given: Vec<f64> = classes.iter().take(COMPARED).flat_map(one).collect();
+        check_loss(&stream, name, &logits, &given, (loss, &loss.loss(&stream, &logits, &targets)?))?;
+        session.measure_beside(name, &text, moved(2), &peers(name, dtype, shape), |_| {
+            loss.loss_and_gradient(&stream, logits.view_mut()?, &targets, None).map(drop)
+        })?;
+    }
+    let name = names[1];
+    if session.wants(name) {
+        let probabilities = softmax(&stream, &random(&stream, &shape, dtype, 2)?, 1)?;
+        let got = plain.loss_of_probabilities(&stream, &logits, &probabilities)?;
+        check_loss(&stream, name, &logits, &head(&stream, &probabilities)?, (plain, &got))?;
+        session.measure_beside(name, &text, moved(3), &peers(name, dtype, shape), |_| {
+            let to = logits.view_mut()?;
+            plain.loss_and_gradient_of_probabilities(&stream, to, &probabilities, None).map(drop)
+        })?;
+    }
+    Ok(())
+}
+
+/// The losses of the first rows beside the oracle's.
+fn check_loss(
+    stream: &Stream,
+    name: &str,
+    logits: &Tensor,
+    given: &[f64],
+    (of, got): (CrossEntropy, &Loss),
+) -> Outcome {
+    let columns = logits.shape()[1];
+    let oracle = SoftCrossEntropy { cap: of.soft_cap, ..SoftCrossEntropy::default() };
+    let (mut want, mut scale) = (Vec::new(), Vec::new());
+    for (x, y) in head(stream, logits)?.chunks(columns).zip(given.chunks(columns)) {
+        let [_, loss, size] = oracle.loss(x, y);
+        want.push(loss);
+        scale.push(size);
+    }
+    let limit = tolerance::find(&format!("{name} {}", logits.dtype())).for_terms(columns);
+    compare::accumulated(name, &head(stream, &got.of_rows)?, &want, &scale, &[want.len()], limit)?;
+    Ok(())
+}
+
 /// Batch norm of the first images and group norm of the second, with their gradients. Bytes are those of one
 /// pass.
 fn bench_channels(session: &mut Session, axis: ChannelAxis) -> Outcome {
@@ -282,5 +347,69 @@ fn bench_channels(session: &mut Session, axis: ChannelAxis) -> Outcome {
             gradients.map(drop)
         })?;
     }
+    Ok(())
+}
+
+/// Batch norm for inference, by statistics that are given.
+fn bench_fixed_statistics(session: &mut Session, axis: ChannelAxis) -> Outcome {
+    let name = "batch_norm_infer";
+    if !session.wants(name) {
+        return Ok(());
+    }
+    let (stream, dtype) = (session.stream.clone(), DType::BF16);
+    let [images, channels, height, width] = IMAGES[0];
+    let images = if session.small() { 1 } else { images };
+    let is_last = axis == ChannelAxis::Last;
+    let sides = if is_last { [images, height, width, channels] } else { [images, channels, height, width] };
+    let x = random(&stream, &sides, dtype, 1)?;
+    let (weight, bias) = (random(&stream, &[channels], dtype, 2)?, random(&stream, &[channels], dtype, 3)?);
+    let mean = random(&stream, &[channels], DType::F32, 4)?;
+    let variance: Vec<f32> = (0..channels).map(|channel| 0.5 + (channel % 7) as f32).collect();
+    let variance = Tensor::from_slice(&stream, &[channels], &variance)?;
+    let affine = ChannelAffine { axis, weight: Some(&weight), bias: Some(&bias), eps: EPS };
+    let by = FixedStatistics { mean: &mean, variance: &variance };
+    let norm = BatchNorm { affine };
+    check_fixed(&stream, &x, (affine, by), &norm.infer(&stream, &x, by)?)?;
+    let request = |how: &str| {
+        json!({
+            "prepare": format!("rows.{name}"), "dtype": dtype.to_string(), "eps": EPS, "groups": GROUPS,
+            "shape": [images, channels, height, width], "is_last": is_last, "implementation": how,
+        })
+    };
+    let text = format!("{dtype} {} {sides:?}", if is_last { "last" } else { "second" });
+    let work = Work::Bytes((2 * x.elements() * dtype.size()) as u64);
+    session.measure_beside(name, &text, work, &["eager", "compiled"].map(request), |_| {
+        norm.infer(&stream, &x, by).map(drop)
+    })
+}
+
+/// The first images beside the oracle's.
+fn check_fixed(
+    stream: &Stream,
+    x: &Tensor,
+    (affine, by): (ChannelAffine<'_>, FixedStatistics<'_>),
+    got: &Tensor,
+) -> Outcome {
+    let channels = by.mean.elements();
+    let (given, got) = (head(stream, x)?, head(stream, got)?);
+    let elements = given.len() / channels;
+    let images = COMPARED.min(x.shape()[0]);
+    // With its channels last, each position is an image of its own.
+    let positions = if affine.axis == ChannelAxis::Last { 1 } else { elements / images };
+    let shared = |given: Option<&Tensor>| given.map(|given| all(stream, given)).transpose();
+    let (weight, bias) = (shared(affine.weight)?, shared(affine.bias)?);
+    let (means, variances) = (all(stream, by.mean)?, all(stream, by.variance)?);
+    let oracle = ChannelNorm {
+        sides: [elements / positions, channels, positions],
+        group: 1,
+        is_joined: true,
+        weight: weight.as_deref(),
+        bias: bias.as_deref(),
+        eps: affine.eps,
+    };
+    let magnitudes = means.iter().map(|mean| mean.abs()).collect();
+    let want = oracle.norm(&given, &Statistics { means, variances, magnitudes });
+    let limit = tolerance::find(&format!("layer_norm {}", x.dtype())).tolerance();
+    compare::accumulated("batch_norm_infer", &got, &want.value, &want.magnitude, &[got.len()], limit)?;
     Ok(())
 }

@@ -12,7 +12,7 @@ use ironwarp::ops::embedding::embedding_backward;
 use ironwarp::ops::fill::{arange, fill, uniform};
 use ironwarp::ops::index::{Indices, gather, scatter, scatter_add};
 use ironwarp::ops::reduce::{ReduceOp, argmax, reduce, sum};
-use ironwarp::ops::rotary::{Positions, RotaryTables, rotary};
+use ironwarp::ops::rotary::{Positions, RotaryTables, rotary, rotary_backward};
 use ironwarp::{DType, DeviceBuffer, Stream, Tensor};
 use ironwarp_benches::{Outcome, Session, Work};
 use reference::elementwise as oracle;
@@ -429,32 +429,38 @@ fn bench_dropout(session: &mut Session, dtype: DType, bytes: usize) -> Outcome {
     )
 }
 
-/// Heads of 128 columns, as Llama's turn; of queries and keys of a layer.
+/// Heads of 128 columns, as Llama's turn; of queries and keys of a layer. The gradient turns them back.
 fn bench_rotary(session: &mut Session, dtype: DType, bytes: usize) -> Outcome {
     const HEADS: [usize; 2] = [32, 128];
-    if !session.wants("rotary") {
+    let names = ["rotary", "rotary_backward"];
+    if !session.wants_any(&names) {
         return Ok(());
     }
     let stream = session.stream.clone();
     let rows = bytes / dtype.size() / HEADS.iter().product::<usize>();
     let x = random(&stream, dtype, rows, 13)?.view_as(&[rows, HEADS[0], HEADS[1]])?;
     let tables = RotaryTables::new(&stream, rows, HEADS[1], 1e4)?;
-    let y = rotary(&stream, &x, tables.halves()?, Positions::From(0))?;
-    let pairs = HEADS[1] / 2;
-    let first = head(&stream, &x)?;
-    let want = first.chunks(HEADS[1]).enumerate().flat_map(|(number, head)| {
-        let angle = |i| reference::rotary::angle(number / HEADS[0], i, pairs, 1e4);
-        let (sines, cosines): (Vec<f64>, Vec<f64>) = (0..pairs).map(angle).map(f64::sin_cos).unzip();
-        reference::rotary::rotary(head, &cosines, &sines, false)
-    });
-    check_rotated(&stream, &y, &want.collect::<Vec<_>>())?;
-    session.measure_beside(
-        "rotary",
-        &format!("{dtype} {rows}x{}x{}", HEADS[0], HEADS[1]),
-        Work::Bytes(2 * (x.elements() * dtype.size()) as u64),
-        &[json!({ "prepare": "basic.rotary", "dtype": peer_name(dtype), "shape": x.shape().sides() })],
-        |_| rotary(&stream, &x, tables.halves()?, Positions::From(0)).map(drop),
-    )
+    let (pairs, first) = (HEADS[1] / 2, head(&stream, &x)?);
+    for (name, sign, of) in
+        [(names[0], 1.0, rotary as fn(&_, &_, _, _) -> _), (names[1], -1.0, rotary_backward)]
+    {
+        let turned = || of(&stream, &x, tables.halves()?, Positions::From(0));
+        let want = first.chunks(HEADS[1]).enumerate().flat_map(|(number, head)| {
+            let angle = |i| sign * reference::rotary::angle(number / HEADS[0], i, pairs, 1e4);
+            let (sines, cosines): (Vec<f64>, Vec<f64>) = (0..pairs).map(angle).map(f64::sin_cos).unzip();
+            reference::rotary::rotary(head, &cosines, &sines, false)
+        });
+        check_rotated(&stream, &turned()?, &want.collect::<Vec<_>>())?;
+        let prepare = format!("basic.{name}");
+        session.measure_beside(
+            name,
+            &format!("{dtype} {rows}x{}x{}", HEADS[0], HEADS[1]),
+            Work::Bytes(2 * (x.elements() * dtype.size()) as u64),
+            &[json!({ "prepare": prepare, "dtype": peer_name(dtype), "shape": x.shape().sides() })],
+            |_| turned().map(drop),
+        )?;
+    }
+    Ok(())
 }
 
 /// Columns of a head cancel each other, so a head's largest element is the scale: 1.

@@ -11,6 +11,7 @@ pub mod channels;
 pub mod collective;
 pub mod conv;
 pub mod cosine;
+pub mod cross_entropy;
 #[cfg(test)]
 mod differences;
 pub mod elementwise;

@@ -1,7 +1,7 @@
 //! Oracles of losses, by PyTorch's names, and of their gradients.
 
 use crate::Accumulated;
-use crate::row::CrossEntropy;
+use crate::cross_entropy::SoftCrossEntropy;
 use rayon::prelude::*;
 
 /// Cross-entropy behind a linear layer, whose logits are rounded to the element type.
@@ -27,7 +27,7 @@ struct OfRow {
 /// The magnitudes have an error of each logit, relative to the magnitudes of its terms, in all that depends
 /// on it.
 pub fn linear_cross_entropy(
-    loss: CrossEntropy,
+    loss: SoftCrossEntropy,
     x: &[f64],
     weight: &[f64],
     inputs: usize,
@@ -63,7 +63,7 @@ fn dot<'a>(terms: impl Iterator<Item = (&'a Accumulated, usize, f64)>) -> (f64, 
     })
 }
 
-fn of_row(loss: CrossEntropy, x: &[f64], weight: &[f64], target: Option<usize>, factor: f64) -> OfRow {
+fn of_row(loss: SoftCrossEntropy, x: &[f64], weight: &[f64], target: Option<usize>, factor: f64) -> OfRow {
     let products = |of: fn(f64) -> f64| -> Vec<f64> {
         weight.chunks(x.len()).map(|w| x.iter().zip(w).map(|(x, w)| of(x * w)).sum()).collect()
     };
@@ -75,17 +75,20 @@ fn of_row(loss: CrossEntropy, x: &[f64], weight: &[f64], target: Option<usize>, 
             gradient: Accumulated { value: nothing.clone(), magnitude: nothing },
         };
     };
-    let [lse, value, size] = loss.loss(&logits, target);
-    let gradient = loss.gradient(&logits, target);
-    let share = |class: usize| (logits[class] - lse).exp();
-    // An error of the log-sum-exp is the mean of those of logits.
-    let of_lse: f64 = (0..logits.len()).map(|class| share(class) * sizes[class]).sum();
+    let targets: Vec<f64> =
+        (0..logits.len()).map(|class| if class == target { 1.0 } else { 0.0 }).collect();
+    let [lse, value, size] = loss.loss(&logits, &targets);
+    let (gradient, shares) = (loss.gradient(&logits, &targets), loss.shares(&logits));
+    // An error of the log-sum-exp is the mean of those of logits. A cap makes these smaller.
+    let of_lse: f64 = (0..logits.len()).map(|class| shares[class] * sizes[class]).sum();
     let mean = sizes.iter().sum::<f64>() / sizes.len() as f64;
-    let steep = 1.0 + 2.0 * loss.z_loss * lse.abs();
-    let size = size + steep * of_lse + sizes[target] + loss.smoothing * mean;
+    let steep = 1.0 + 2.0 * loss.of.z_loss * lse.abs();
+    let size = size + steep * of_lse + sizes[target] + loss.of.smoothing * mean;
     let magnitude = gradient.magnitude.iter().enumerate().map(|(class, own)| {
-        let of_share = share(class) * steep * (sizes[class] + of_lse);
-        (own + of_share + share(class) * 2.0 * loss.z_loss * of_lse) * factor.abs()
+        let of_share = shares[class] * steep * (sizes[class] + of_lse);
+        // The slope of a cap bends by less than its inverse.
+        let of_slope = loss.cap.map_or(0.0, |cap| own * sizes[class] / cap);
+        (own + of_share + of_slope + shares[class] * 2.0 * loss.of.z_loss * of_lse) * factor.abs()
     });
     let gradient = Accumulated {
         magnitude: magnitude.collect(),
@@ -214,6 +217,7 @@ pub fn cosine_embedding(a: &[f64], b: &[f64], alike: bool, margin: f64) -> Cosin
 mod tests {
     use super::{Pairwise, cosine_embedding, linear_cross_entropy};
     use crate::differences::{near, slopes};
+    use crate::cross_entropy::SoftCrossEntropy;
     use crate::row::CrossEntropy;
 
     const X: [f64; 6] = [0.3, -1.2, 2.0, 0.7, -0.4, 0.1];
@@ -222,7 +226,10 @@ mod tests {
     #[test]
     fn gradients_of_a_linear_layer_and_its_loss_are_slopes() {
         let targets = [Some(3), None, Some(0)];
-        for loss in [CrossEntropy::default(), CrossEntropy { smoothing: 0.1, z_loss: 0.2 }] {
+        let plain = SoftCrossEntropy::default();
+        let smooth = CrossEntropy { smoothing: 0.1, z_loss: 0.2 };
+        for loss in [plain, SoftCrossEntropy { of: smooth, ..plain }, SoftCrossEntropy { of: smooth, cap: Some(2.0) }]
+        {
             let of = |x: &[f64], weight: &[f64]| linear_cross_entropy(loss, x, weight, 2, &targets, 0.5);
             let sum = |x: &[f64], weight: &[f64]| 0.5 * of(x, weight).losses.value.iter().sum::<f64>();
             let at = of(&X, &WEIGHT);

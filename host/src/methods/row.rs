@@ -64,6 +64,19 @@ impl Tensor {
         Ok(ops::CrossEntropy::default().loss(&stream_of(self)?, self, targets)?.value)
     }
 
+    /// The mean cross-entropy of these logits, along the last dimension, and `probabilities` of their classes,
+    /// of the same shape and type: `F.cross_entropy` with a target of probabilities.
+    /// [`ops::CrossEntropy::loss_and_gradient_of_probabilities`] has the gradient too, smoothing, z-loss and a
+    /// soft cap.
+    ///
+    /// # Errors
+    /// As [`ops::CrossEntropy::loss_of_probabilities`].
+    #[track_caller]
+    pub fn cross_entropy_of_probabilities(&self, probabilities: &Tensor) -> Result<Tensor> {
+        let loss = ops::CrossEntropy::default();
+        Ok(loss.loss_of_probabilities(&stream_of(self)?, self, probabilities)?.value)
+    }
+
     /// The mean cross-entropy of a last layer without a bias: of the logits `self weight^T`, of which only
     /// some rows are in memory at a time. `self` is `[.., inputs]`, `weight` `[classes, inputs]`, and
     /// `targets` as in [`Tensor::cross_entropy`]. [`ops::LinearCrossEntropy`] has the gradients too.

@@ -36,5 +36,6 @@ mod ops_rotary;
 mod ops_row;
 mod ops_row_backward;
 mod ops_row_loss;
+mod ops_row_soft_loss;
 mod ops_saxpy;
 mod ops_transpose;

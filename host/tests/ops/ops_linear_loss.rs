@@ -5,8 +5,9 @@ use half::{bf16, f16};
 use ironwarp::ops::row::{CrossEntropy, LinearCrossEntropy, Reduction};
 use ironwarp::tensor::Element;
 use ironwarp::{DType, Error, Tensor, TensorError};
+use reference::cross_entropy::SoftCrossEntropy as Oracle;
 use reference::loss::linear_cross_entropy;
-use reference::row::CrossEntropy as Oracle;
+use reference::row::CrossEntropy as Plain;
 use testkit::{Family, compare, input, tolerance};
 
 const IGNORED: i64 = -100;
@@ -14,14 +15,16 @@ const IGNORED: i64 = -100;
 const SHAPES: [[usize; 3]; 5] = [[20, 24, 130], [9, 64, 192], [5, 3, 7], [3, 16, 1], [6, 1, 50]];
 
 /// A loss, the rows of a chunk, and what multiplies the gradients.
-fn cases(rows: usize) -> [(LinearCrossEntropy, f64); 3] {
+fn cases(rows: usize) -> [(LinearCrossEntropy, f64); 4] {
     let loss = CrossEntropy::default();
     let hard = CrossEntropy { smoothing: 0.1, z_loss: 1e-2, reduction: Reduction::Sum, ..loss };
+    let capped = CrossEntropy { soft_cap: Some(5.0), smoothing: 0.1, ..loss };
     [
         (LinearCrossEntropy { loss, chunk: None }, 1.0),
         // The last chunk has fewer rows.
         (LinearCrossEntropy { loss, chunk: Some(rows / 3 + 1) }, 3.0),
         (LinearCrossEntropy { loss: hard, chunk: Some(rows / 4 + 1) }, 0.5),
+        (LinearCrossEntropy { loss: capped, chunk: Some(rows / 2 + 1) }, 2.0),
     ]
 }
 
@@ -43,7 +46,8 @@ fn agrees<T: Element + testkit::Element + Into<f64>>() -> Outcome {
         for (number, (of, upstream)) in cases(rows).into_iter().enumerate() {
             let what = format!("{} {rows}x{inputs}x{classes} {number}", <T as Element>::DTYPE);
             let share = if of.loss.reduction == Reduction::Mean { 1.0 / counted } else { 1.0 };
-            let oracle = Oracle { smoothing: of.loss.smoothing, z_loss: of.loss.z_loss };
+            let plain = Plain { smoothing: of.loss.smoothing, z_loss: of.loss.z_loss };
+            let oracle = Oracle { of: plain, cap: of.loss.soft_cap };
             let want =
                 linear_cross_entropy(oracle, &wide(&x), &wide(&weight), inputs, &targets, share * upstream);
             let factor = Tensor::from_slice(&stream, &[], &[upstream as f32])?;
@@ -271,9 +275,11 @@ fn wrong_calls_say_what_to_do() -> Outcome {
     is(of(plain, &zeros(&[], DType::F32)?, &weight, &targets), |e| matches!(e, TensorError::Axis { .. }));
     is(of(plain, &x, &zeros(&[0, 3], DType::F32)?, &targets), |e| matches!(e, TensorError::Empty { .. }));
     let smooth = CrossEntropy { smoothing: 2.0, ..CrossEntropy::default() };
+    let capped = CrossEntropy { soft_cap: Some(0.0), ..CrossEntropy::default() };
     for (wrong, argument) in [
         (LinearCrossEntropy { chunk: Some(0), ..plain }, "chunk"),
         (LinearCrossEntropy { loss: smooth, ..plain }, "smoothing"),
+        (LinearCrossEntropy { loss: capped, ..plain }, "soft_cap"),
     ] {
         let error = of(wrong, &x, &weight, &targets);
         let named = matches!(&error, Error::InvalidArgument { operation: "linear_cross_entropy", argument: got, .. } if *got == argument);

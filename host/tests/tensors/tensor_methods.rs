@@ -476,6 +476,8 @@ fn norms_of_channels_and_losses() -> Outcome {
     let loss = f32s(&device, &[2], &[0.0, 2.0])?.binary_cross_entropy_with_logits(&labels)?;
     near(loss, &[], &[(2.0f32.ln() + 2.0 + (-2.0f32).exp().ln_1p()) / 2.0])?;
     let probabilities = f32s(&device, &[2], &[0.5, 0.5])?;
+    let loss = f32s(&device, &[2], &[0.0, 3f32.ln()])?.cross_entropy_of_probabilities(&probabilities)?;
+    near(loss, &[], &[(4f32.ln() + (4.0f32 / 3.0).ln()) / 2.0])?;
     let divergence = f32s(&device, &[2], &[-1.0, -2.0])?.kl_div(&probabilities, false)?;
     near(divergence, &[], &[(0.5 * (0.5f32.ln() + 1.0) + 0.5 * (0.5f32.ln() + 2.0)) / 2.0])?;
     let (left, right) =

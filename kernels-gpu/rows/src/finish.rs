@@ -202,6 +202,24 @@ pub unsafe fn count_targets(
     }
 }
 
+/// As [`count_targets`], where all of `rows` rows are counted: 1 over their number (1, if `is_mean` is 0), and
+/// before it the same times `upstream`, if that is not null.
+///
+/// # Safety
+/// `scale` holds two numbers. One block of [`LANES`] threads.
+#[kernel(launch_bounds(LANES))]
+pub unsafe fn share_rows(rows: u64, is_mean: u32, upstream: *const f32, scale: *mut f32) {
+    if begin(thread::thread_idx_x) != 0 {
+        return;
+    }
+    let share = if is_mean != 0 { 1.0 / rows as f32 } else { 1.0 };
+    // SAFETY: the caller's promise.
+    unsafe {
+        *scale.add(1) = share;
+        *scale = if upstream.is_null() { share } else { share * *upstream };
+    }
+}
+
 /// Threads of the blocks of a loss.
 pub const LOSS_THREADS: u32 = 1024;
 /// Warps of them.

@@ -2,10 +2,12 @@
 
 use crate::cosine::CosineEmbedding;
 use crate::loss::CrossEntropy;
+use crate::loss_of_probabilities::ProbabilityCrossEntropy;
 use crate::norm::{Norm, NormBackward};
 use crate::norm_of_dropout::NormOfDropout;
 use crate::norm_to_e4m3::{NormOfDropoutToE4m3, NormToE4m3};
 use crate::row_kernels;
+use crate::soft_cap::CappedCrossEntropy;
 use crate::softmax::{Softmax, SoftmaxBackward};
 use cuda_std::kernel;
 use half::{bf16, f16};
@@ -35,6 +37,12 @@ row_kernels! {
     #[kernel] fn cross_entropy_f32: CrossEntropy, f32;
     #[kernel] fn cross_entropy_f16: CrossEntropy, f16;
     #[kernel] fn cross_entropy_bf16: CrossEntropy, bf16;
+    #[kernel] fn cross_entropy_capped_f32: CappedCrossEntropy, f32;
+    #[kernel] fn cross_entropy_capped_f16: CappedCrossEntropy, f16;
+    #[kernel] fn cross_entropy_capped_bf16: CappedCrossEntropy, bf16;
+    #[kernel] fn cross_entropy_probabilities_f32: ProbabilityCrossEntropy, f32;
+    #[kernel] fn cross_entropy_probabilities_f16: ProbabilityCrossEntropy, f16;
+    #[kernel] fn cross_entropy_probabilities_bf16: ProbabilityCrossEntropy, bf16;
     #[kernel] fn cosine_embedding_f32: CosineEmbedding, f32;
     #[kernel] fn cosine_embedding_f16: CosineEmbedding, f16;
     #[kernel] fn cosine_embedding_bf16: CosineEmbedding, bf16;

@@ -44,12 +44,14 @@ pub mod function;
 #[cfg(feature = "kernels")]
 pub mod kernels;
 pub mod loss;
+pub mod loss_of_probabilities;
 pub mod norm;
 pub mod norm_of_dropout;
 pub mod norm_to_e4m3;
 pub mod plan;
 #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
 pub mod sm90;
+pub mod soft_cap;
 pub mod softmax;
 
 pub use function::{ColumnSums, Place, RowFunction, Statistics, Sums, Tensors};

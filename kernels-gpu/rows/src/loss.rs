@@ -57,11 +57,11 @@ const NO_CLASS: u32 = u32::MAX - 1;
 
 /// Kept of a row.
 pub struct Logits<P: Precision> {
-    online: Online<P>,
+    pub(crate) online: Online<P>,
     /// The sum of all.
-    sum: P::Value,
+    pub(crate) sum: P::Value,
     /// That of the target, where it has been seen.
-    target: P::Value,
+    pub(crate) target: P::Value,
 }
 
 impl<P: Precision> Clone for Logits<P> {
@@ -116,7 +116,59 @@ pub struct Of {
     target: u32,
 }
 
+impl Of {
+    /// Whether the row's target is the ignored one.
+    #[inline(always)]
+    pub(crate) fn is_ignored(self) -> bool {
+        self.target == IGNORED
+    }
+
+    /// The gradients by logits that lie from this column on. The row is not ignored.
+    #[inline(always)]
+    pub(crate) fn gradient<P: Precision<Value = f32>, const N: usize>(
+        &self,
+        x: [f32; N],
+        column: u32,
+    ) -> [f32; N] {
+        let exp = |x: f32| P::exp(x - self.max);
+        let mut gradient = map(x, |x| exp(x) * self.factor - self.smoothing);
+        let place = self.target.wrapping_sub(column);
+        if place < N as u32 {
+            for i in 0..N {
+                if i as u32 == place {
+                    gradient[i] -= self.share;
+                }
+            }
+        }
+        gradient
+    }
+}
+
 impl CrossEntropy {
+    /// Takes in logits that lie from this column on.
+    #[inline(always)]
+    pub(crate) fn push<P: Precision<Value = f32>, const N: usize>(
+        &self,
+        row: Row,
+        mut logits: Logits<P>,
+        x: [f32; N],
+        column: u32,
+    ) -> Logits<P> {
+        logits.online = logits.online.push_all(x);
+        if self.smoothing != 0.0 {
+            logits.sum += tree(x, |a, b| a + b);
+        }
+        let place = row.target.wrapping_sub(column);
+        if place < N as u32 {
+            for i in 0..N {
+                if i as u32 == place {
+                    logits.target = x[i];
+                }
+            }
+        }
+        logits
+    }
+
     /// The target of a row.
     ///
     /// # Safety
@@ -157,24 +209,11 @@ impl<T: InF32> RowFunction<T> for CrossEntropy {
     unsafe fn take<const N: usize>(
         &self,
         row: Row,
-        mut logits: Self::Statistics,
+        logits: Self::Statistics,
         at: &impl Place<T, N>,
     ) -> Self::Statistics {
         // SAFETY: the caller's promise.
-        let x = unsafe { at.input(0) };
-        logits.online = logits.online.push_all(x);
-        if self.smoothing != 0.0 {
-            logits.sum += tree(x, |a, b| a + b);
-        }
-        let place = row.target.wrapping_sub(at.column());
-        if place < N as u32 {
-            for i in 0..N {
-                if i as u32 == place {
-                    logits.target = x[i];
-                }
-            }
-        }
-        logits
+        self.push(row, logits, unsafe { at.input(0) }, at.column())
     }
 
     #[inline(always)]
@@ -219,20 +258,11 @@ impl<T: InF32> RowFunction<T> for CrossEntropy {
         }
         // SAFETY: the caller's promise.
         unsafe {
-            if of.target == IGNORED {
+            if of.is_ignored() {
                 at.output(0, [0.0; N]);
                 return;
             }
-            let exp = |x: f32| <T::Precision as Precision>::exp(x - of.max);
-            let mut gradient = map(at.input(0), |x| exp(x) * of.factor - of.smoothing);
-            let place = of.target.wrapping_sub(at.column());
-            if place < N as u32 {
-                for i in 0..N {
-                    if i as u32 == place {
-                        gradient[i] -= of.share;
-                    }
-                }
-            }
+            let gradient = of.gradient::<T::Precision, N>(at.input(0), at.column());
             at.output(0, gradient);
         }
     }

@@ -13,6 +13,7 @@ mod cosine;
 mod launch;
 mod linear_loss;
 mod loss;
+mod loss_of_probabilities;
 mod norm;
 mod norm_of_dropout;
 mod norm_to_e4m3;

@@ -252,6 +252,11 @@ fn losses(calls: &mut Calls) {
     calls.method("pair_loss", Kind::Argument, |b| x(b)?.smooth_l1_loss(&x(b)?, f64::NAN));
     calls.method("cross_entropy", Kind::Shape, |b| x(b)?.cross_entropy(&of(b, &[3], DType::I64)?));
     calls.method("cross_entropy", Kind::DType, |b| of(b, &[2, 3], F32)?.cross_entropy(&of(b, &[2], F32)?));
+    let soft = |b: &Bench, sides: &[usize], dtype| {
+        of(b, &[2, 3], F32)?.cross_entropy_of_probabilities(&of(b, sides, dtype)?)
+    };
+    calls.method("cross_entropy", Kind::Shape, move |b| soft(b, &[2], F32));
+    calls.method("cross_entropy", Kind::DType, move |b| soft(b, &[2, 3], DType::BF16));
     calls.method("cross_entropy", Kind::Axis, |b| of(b, &[], F32)?.cross_entropy(&of(b, &[], DType::I64)?));
 }
 

@@ -145,6 +145,9 @@ fn all(stream: &Stream, dtype: DType, is_alike: bool) -> Outcome<Vec<u8>> {
         let targets = Tensor::from_slice(stream, &[count], &classes)?;
         let loss = CrossEntropy { smoothing: 0.1, ..CrossEntropy::default() };
         kept.keep(stream, &loss.loss(stream, &x, &targets)?.value)?;
+        let capped = CrossEntropy { soft_cap: Some(3.0), ..loss };
+        kept.keep(stream, &capped.loss(stream, &x, &targets)?.value)?;
+        kept.keep(stream, &capped.loss_of_probabilities(stream, &x, &x)?.of_rows)?;
         let signs: Vec<i64> = (0..count).map(|row| if row % 2 == 0 { 1 } else { -1 }).collect();
         let signs = Tensor::from_slice(stream, &[count], &signs)?;
         let cosine = CosineEmbedding { margin: -0.5, ..CosineEmbedding::default() };
@@ -156,6 +159,9 @@ fn all(stream: &Stream, dtype: DType, is_alike: bool) -> Outcome<Vec<u8>> {
             let mut logits = rows(stream, dtype, true, 5, sides)?;
             let of_rows = loss.loss_and_gradient(stream, logits.view_mut()?, &targets, None)?.of_rows;
             kept.keep(stream, &of_rows)?;
+            kept.keep(stream, &logits)?;
+            capped.loss_and_gradient(stream, logits.view_mut()?, &targets, None)?;
+            capped.loss_and_gradient_of_probabilities(stream, logits.view_mut()?, &x, None)?;
             kept.keep(stream, &logits)?;
         }
     }

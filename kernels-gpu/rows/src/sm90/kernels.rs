@@ -4,10 +4,12 @@ use super::columns;
 use crate::function::Tensors;
 use crate::held_kernels;
 use crate::loss::CrossEntropy;
+use crate::loss_of_probabilities::ProbabilityCrossEntropy;
 use crate::norm::{Norm, NormBackward};
 use crate::norm_of_dropout::NormOfDropout;
 use crate::norm_to_e4m3::{NormOfDropoutToE4m3, NormToE4m3};
 use crate::plan::{HELPERS, MAX_CONSUMERS, Plan, sum_vectors};
+use crate::soft_cap::CappedCrossEntropy;
 use crate::softmax::{Softmax, SoftmaxBackward};
 use cuda_std::kernel;
 use half::{bf16, f16};
@@ -38,6 +40,12 @@ held_kernels! {
     #[kernel] fn cross_entropy_held_f32: CrossEntropy, f32;
     #[kernel] fn cross_entropy_held_f16: CrossEntropy, f16;
     #[kernel] fn cross_entropy_held_bf16: CrossEntropy, bf16;
+    #[kernel] fn cross_entropy_capped_held_f32: CappedCrossEntropy, f32;
+    #[kernel] fn cross_entropy_capped_held_f16: CappedCrossEntropy, f16;
+    #[kernel] fn cross_entropy_capped_held_bf16: CappedCrossEntropy, bf16;
+    #[kernel] fn cross_entropy_probabilities_held_f32: ProbabilityCrossEntropy, f32;
+    #[kernel] fn cross_entropy_probabilities_held_f16: ProbabilityCrossEntropy, f16;
+    #[kernel] fn cross_entropy_probabilities_held_bf16: ProbabilityCrossEntropy, bf16;
 }
 
 macro_rules! kernels_with_sums {
