@@ -234,8 +234,10 @@ fn bench(session: &mut Session, layer: Layer, images: usize) -> Outcome {
     check(&stream, &definition, &sets[0], &forward(&stream, &sets[0])?)?;
 
     let Layer { channels, filters, groups, side, taps, stride, .. } = layer;
-    let shape =
-        format!("{images}x{}x{side}x{channels} to {filters}, {}x{taps} by {stride}, {groups} groups", of_input[0], of_filters[0]);
+    let shape = format!(
+        "{images}x{}x{side}x{channels} to {filters}, {}x{taps} by {stride}, {groups} groups",
+        of_input[0], of_filters[0]
+    );
     let work = if groups == 1 {
         Work::Flops((2 * lengths[2] * of_filters[0] * taps * channels) as u64)
     } else {

@@ -75,8 +75,7 @@ fn of_row(loss: SoftCrossEntropy, x: &[f64], weight: &[f64], target: Option<usiz
             gradient: Accumulated { value: nothing.clone(), magnitude: nothing },
         };
     };
-    let targets: Vec<f64> =
-        (0..logits.len()).map(|class| if class == target { 1.0 } else { 0.0 }).collect();
+    let targets: Vec<f64> = (0..logits.len()).map(|class| if class == target { 1.0 } else { 0.0 }).collect();
     let [lse, value, size] = loss.loss(&logits, &targets);
     let (gradient, shares) = (loss.gradient(&logits, &targets), loss.shares(&logits));
     // An error of the log-sum-exp is the mean of those of logits. A cap makes these smaller.
@@ -216,8 +215,8 @@ pub fn cosine_embedding(a: &[f64], b: &[f64], alike: bool, margin: f64) -> Cosin
 #[cfg(test)]
 mod tests {
     use super::{Pairwise, cosine_embedding, linear_cross_entropy};
-    use crate::differences::{near, slopes};
     use crate::cross_entropy::SoftCrossEntropy;
+    use crate::differences::{near, slopes};
     use crate::row::CrossEntropy;
 
     const X: [f64; 6] = [0.3, -1.2, 2.0, 0.7, -0.4, 0.1];
@@ -228,7 +227,8 @@ mod tests {
         let targets = [Some(3), None, Some(0)];
         let plain = SoftCrossEntropy::default();
         let smooth = CrossEntropy { smoothing: 0.1, z_loss: 0.2 };
-        for loss in [plain, SoftCrossEntropy { of: smooth, ..plain }, SoftCrossEntropy { of: smooth, cap: Some(2.0) }]
+        for loss in
+            [plain, SoftCrossEntropy { of: smooth, ..plain }, SoftCrossEntropy { of: smooth, cap: Some(2.0) }]
         {
             let of = |x: &[f64], weight: &[f64]| linear_cross_entropy(loss, x, weight, 2, &targets, 0.5);
             let sum = |x: &[f64], weight: &[f64]| 0.5 * of(x, weight).losses.value.iter().sum::<f64>();

@@ -142,7 +142,7 @@ fn agrees<T: Element + testkit::Element + Into<f64>>() -> Outcome {
         let values: Vec<T> = values.into_iter().map(|x| T::from_f64(3.0 * x.into())).collect();
         let x: Vec<f64> = values.iter().map(|&v| v.into()).collect();
         for targets in
-            [Targets::classes(rows, columns), Targets::probabilities(100 + seed as u64, rows * columns)]
+            [Targets::<T>::classes(rows, columns), Targets::probabilities(100 + seed as u64, rows * columns)]
         {
             let is_soft = matches!(targets, Targets::Probabilities(_));
             let name = if is_soft { "cross_entropy_probabilities" } else { "cross_entropy_capped" };

@@ -116,59 +116,7 @@ pub struct Of {
     target: u32,
 }
 
-impl Of {
-    /// Whether the row's target is the ignored one.
-    #[inline(always)]
-    pub(crate) fn is_ignored(self) -> bool {
-        self.target == IGNORED
-    }
-
-    /// The gradients by logits that lie from this column on. The row is not ignored.
-    #[inline(always)]
-    pub(crate) fn gradient<P: Precision<Value = f32>, const N: usize>(
-        &self,
-        x: [f32; N],
-        column: u32,
-    ) -> [f32; N] {
-        let exp = |x: f32| P::exp(x - self.max);
-        let mut gradient = map(x, |x| exp(x) * self.factor - self.smoothing);
-        let place = self.target.wrapping_sub(column);
-        if place < N as u32 {
-            for i in 0..N {
-                if i as u32 == place {
-                    gradient[i] -= self.share;
-                }
-            }
-        }
-        gradient
-    }
-}
-
 impl CrossEntropy {
-    /// Takes in logits that lie from this column on.
-    #[inline(always)]
-    pub(crate) fn push<P: Precision<Value = f32>, const N: usize>(
-        &self,
-        row: Row,
-        mut logits: Logits<P>,
-        x: [f32; N],
-        column: u32,
-    ) -> Logits<P> {
-        logits.online = logits.online.push_all(x);
-        if self.smoothing != 0.0 {
-            logits.sum += tree(x, |a, b| a + b);
-        }
-        let place = row.target.wrapping_sub(column);
-        if place < N as u32 {
-            for i in 0..N {
-                if i as u32 == place {
-                    logits.target = x[i];
-                }
-            }
-        }
-        logits
-    }
-
     /// The target of a row.
     ///
     /// # Safety
@@ -209,11 +157,24 @@ impl<T: InF32> RowFunction<T> for CrossEntropy {
     unsafe fn take<const N: usize>(
         &self,
         row: Row,
-        logits: Self::Statistics,
+        mut logits: Self::Statistics,
         at: &impl Place<T, N>,
     ) -> Self::Statistics {
         // SAFETY: the caller's promise.
-        self.push(row, logits, unsafe { at.input(0) }, at.column())
+        let x = unsafe { at.input(0) };
+        logits.online = logits.online.push_all(x);
+        if self.smoothing != 0.0 {
+            logits.sum += tree(x, |a, b| a + b);
+        }
+        let place = row.target.wrapping_sub(at.column());
+        if place < N as u32 {
+            for i in 0..N {
+                if i as u32 == place {
+                    logits.target = x[i];
+                }
+            }
+        }
+        logits
     }
 
     #[inline(always)]
@@ -258,11 +219,20 @@ impl<T: InF32> RowFunction<T> for CrossEntropy {
         }
         // SAFETY: the caller's promise.
         unsafe {
-            if of.is_ignored() {
+            if of.target == IGNORED {
                 at.output(0, [0.0; N]);
                 return;
             }
-            let gradient = of.gradient::<T::Precision, N>(at.input(0), at.column());
+            let exp = |x: f32| <T::Precision as Precision>::exp(x - of.max);
+            let mut gradient = map(at.input(0), |x| exp(x) * of.factor - of.smoothing);
+            let place = of.target.wrapping_sub(at.column());
+            if place < N as u32 {
+                for i in 0..N {
+                    if i as u32 == place {
+                        gradient[i] -= of.share;
+                    }
+                }
+            }
             at.output(0, gradient);
         }
     }

@@ -98,7 +98,8 @@ impl<T: InF32> RowFunction<T> for ProbabilityCrossEntropy {
         }
         logits.online = logits.online.push_all(x);
         logits.sum += tree(y, |a, b| a + b);
-        let targets = map(y, |y| <T::Precision as Precision>::multiply_add(y, 1.0 - self.smoothing, self.share));
+        let targets =
+            map(y, |y| <T::Precision as Precision>::multiply_add(y, 1.0 - self.smoothing, self.share));
         let products = zip(x, targets, |x, target| if target == 0.0 { 0.0 } else { x * target });
         logits.target += tree(products, |a, b| a + b);
         logits

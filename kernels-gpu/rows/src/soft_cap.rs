@@ -8,6 +8,7 @@
 
 use crate::function::{Place, RowFunction};
 use crate::loss::{CrossEntropy, Logits, Of, Row};
+use core::cell::Cell;
 use cuda_std::KernelArgs;
 use primitives::activation::Precision;
 use primitives::element::{InF32, map, zip};
@@ -73,8 +74,7 @@ impl<T: InF32> RowFunction<T> for CappedCrossEntropy {
         at: &impl Place<T, N>,
     ) -> Self::Statistics {
         // SAFETY: the caller's promise.
-        let shares = self.cap.shares::<T::Precision, N>(unsafe { at.input(0) });
-        self.of.push(row, logits, self.cap.capped(shares), at.column())
+        unsafe { RowFunction::<T>::take(&self.of, row, logits, &Capped::new(at, self.cap)) }
     }
 
     #[inline(always)]
@@ -92,18 +92,54 @@ impl<T: InF32> RowFunction<T> for CappedCrossEntropy {
 
     #[inline(always)]
     unsafe fn map<const N: usize>(&self, of: &mut Of, at: &impl Place<T, N>) {
-        if self.of.has_gradient == 0 {
-            return;
-        }
         // SAFETY: the caller's promise.
-        unsafe {
-            if of.is_ignored() {
-                at.output(0, [0.0; N]);
-                return;
-            }
-            let shares = self.cap.shares::<T::Precision, N>(at.input(0));
-            let gradient = of.gradient::<T::Precision, N>(self.cap.capped(shares), at.column());
-            at.output(0, SoftCap::gradient(gradient, shares));
-        }
+        unsafe { RowFunction::<T>::map(&self.of, of, &Capped::new(at, self.cap)) }
+    }
+}
+
+/// A place whose logits are read capped, and to which gradients by those are written as gradients by logits.
+struct Capped<'a, A, const N: usize> {
+    at: &'a A,
+    cap: SoftCap,
+    /// Of the logits that were read.
+    shares: Cell<[f32; N]>,
+}
+
+impl<'a, A, const N: usize> Capped<'a, A, N> {
+    #[inline(always)]
+    fn new(at: &'a A, cap: SoftCap) -> Self {
+        Self { at, cap, shares: Cell::new([0.0; N]) }
+    }
+}
+
+impl<T: InF32, A: Place<T, N>, const N: usize> Place<T, N> for Capped<'_, A, N> {
+    #[inline(always)]
+    fn column(&self) -> u32 {
+        self.at.column()
+    }
+
+    #[inline(always)]
+    unsafe fn input(&self, which: usize) -> [f32; N] {
+        // SAFETY: the caller's promise.
+        self.shares.set(self.cap.shares::<T::Precision, N>(unsafe { self.at.input(which) }));
+        self.cap.capped(self.shares.get())
+    }
+
+    #[inline(always)]
+    unsafe fn output(&self, which: usize, values: [f32; N]) {
+        // SAFETY: the caller's promise.
+        unsafe { self.at.output(which, SoftCap::gradient(values, self.shares.get())) }
+    }
+
+    #[inline(always)]
+    unsafe fn keep(&self, which: usize, values: [f32; N]) {
+        // SAFETY: the caller's promise.
+        unsafe { self.at.keep(which, values) }
+    }
+
+    #[inline(always)]
+    unsafe fn kept(&self, which: usize) -> [f32; N] {
+        // SAFETY: the caller's promise.
+        unsafe { self.at.kept(which) }
     }
 }
