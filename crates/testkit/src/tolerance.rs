@@ -223,10 +223,10 @@ table! {
         "As of f32, by the functions for 16-bit floats; losses are f32.";
     CROSS_ENTROPY_CAPPED_GRADIENT_F32 = "cross_entropy_capped_gradient f32", STEP_F32, 128.0 * ROUND_F32, None,
         "As cross_entropy_gradient, times the slope of the cap: 1 less a square.";
-    CROSS_ENTROPY_CAPPED_GRADIENT_F16 = "cross_entropy_capped_gradient f16", STEP_F16, ROUND_F16 + 6.0 * SHORT, None,
-        "As cross_entropy_gradient, and twice the error of the cap's tanh, then rounded once.";
-    CROSS_ENTROPY_CAPPED_GRADIENT_BF16 = "cross_entropy_capped_gradient bf16", STEP_BF16, ROUND_BF16 + 6.0 * SHORT, None,
-        "As cross_entropy_gradient, and twice the error of the cap's tanh, then rounded once.";
+    CROSS_ENTROPY_CAPPED_GRADIENT_F16 = "cross_entropy_capped_gradient f16", STEP_F16, 6.0 * SHORT, None,
+        "As cross_entropy_gradient, and twice the error of the cap's tanh; the rounding of the result is the comparison's.";
+    CROSS_ENTROPY_CAPPED_GRADIENT_BF16 = "cross_entropy_capped_gradient bf16", STEP_BF16, 6.0 * SHORT, None,
+        "As cross_entropy_gradient, and twice the error of the cap's tanh; the rounding of the result is the comparison's.";
     CROSS_ENTROPY_PROBABILITIES_F32 = "cross_entropy_probabilities f32", 64.0 * ROUND_F32, 8.0 * ROUND_F32, None,
         "As cross_entropy; two sums by trees and short chains, whose magnitudes are in the scale.";
     CROSS_ENTROPY_PROBABILITIES_F16 = "cross_entropy_probabilities f16", 4.0 * SHORT, 2.0 * SHORT, None,
@@ -235,10 +235,10 @@ table! {
         "As of f32, by the functions for 16-bit floats; losses are f32.";
     CROSS_ENTROPY_PROBABILITIES_GRADIENT_F32 = "cross_entropy_probabilities_gradient f32", STEP_F32, 128.0 * ROUND_F32, None,
         "The softmax, and a few products and sums; with a cap its slope: 1 less a square.";
-    CROSS_ENTROPY_PROBABILITIES_GRADIENT_F16 = "cross_entropy_probabilities_gradient f16", STEP_F16, ROUND_F16 + 6.0 * SHORT, None,
-        "As cross_entropy_capped_gradient: the softmax of 16-bit floats, twice the error of a cap's tanh, then rounded once.";
-    CROSS_ENTROPY_PROBABILITIES_GRADIENT_BF16 = "cross_entropy_probabilities_gradient bf16", STEP_BF16, ROUND_BF16 + 6.0 * SHORT, None,
-        "As cross_entropy_capped_gradient: the softmax of 16-bit floats, twice the error of a cap's tanh, then rounded once.";
+    CROSS_ENTROPY_PROBABILITIES_GRADIENT_F16 = "cross_entropy_probabilities_gradient f16", STEP_F16, 6.0 * SHORT, None,
+        "As cross_entropy_capped_gradient: the softmax of 16-bit floats, twice the error of a cap's tanh.";
+    CROSS_ENTROPY_PROBABILITIES_GRADIENT_BF16 = "cross_entropy_probabilities_gradient bf16", STEP_BF16, 6.0 * SHORT, None,
+        "As cross_entropy_capped_gradient: the softmax of 16-bit floats, twice the error of a cap's tanh.";
     LINEAR_CROSS_ENTROPY_F32 = "linear_cross_entropy f32", 64.0 * ROUND_F32, 8.0 * ROUND_F32, SquareRoot,
         "Logits as gemm's, then as cross_entropy; the scale has the terms of each logit that counts.";
     LINEAR_CROSS_ENTROPY_F16 = "linear_cross_entropy f16", 4.0 * SHORT, ROUND_F16 + 4.0 * SHORT, None,

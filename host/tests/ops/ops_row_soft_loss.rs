@@ -177,7 +177,7 @@ fn agrees<T: Element + testkit::Element + Into<f64>>() -> Outcome {
                 }
                 let gradient: Vec<T> = logits.to_vec(&stream)?;
                 let limit = find("_gradient").for_terms(columns);
-                compare::accumulated(&what, &gradient, &want.gradient, &want.magnitudes, &sides, limit)?;
+                compare::rounded(&what, &gradient, &want.gradient, &want.magnitudes, &sides, limit)?;
 
                 compare::bitwise_equal(&what, &f32s(&only.of_rows)?, &of_rows)?;
                 compare::bitwise_equal(&what, &f32s(&only.value)?, &value)?;
