@@ -61,7 +61,7 @@ impl SoftCrossEntropy {
         let Softmax { logits, max, log_sum_exp: lse, of_caps, .. } = self.softmax(x);
         let (mut loss, z) = (self.of.z_loss * lse * lse, self.of.z_loss);
         let mut size = loss + 2.0 * z * lse.abs() * of_caps;
-        // What costs nothing for certain is left out: the logarithm may be infinite.
+        // A target of 0 is left out: the logarithm may be infinite.
         for (target, logit) in self.targets(y).into_iter().zip(logits).filter(|(target, _)| *target != 0.0) {
             loss -= target * (logit - lse);
             size += target.abs() * (lse.abs() + max.abs() + logit.abs() + of_caps);

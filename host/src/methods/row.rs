@@ -64,10 +64,10 @@ impl Tensor {
         Ok(ops::CrossEntropy::default().loss(&stream_of(self)?, self, targets)?.value)
     }
 
-    /// The mean cross-entropy of these logits, along the last dimension, and `probabilities` of their classes,
-    /// of the same shape and type: `F.cross_entropy` with a target of probabilities.
-    /// [`ops::CrossEntropy::loss_and_gradient_of_probabilities`] has the gradient too, smoothing, z-loss and a
-    /// soft cap.
+    /// The mean cross-entropy of these logits, along the last dimension, and `probabilities` of their
+    /// classes, of the same shape and type: `F.cross_entropy` with a target of probabilities.
+    /// [`ops::CrossEntropy::loss_and_gradient_of_probabilities`] has the gradient too, smoothing, z-loss and
+    /// a soft cap.
     ///
     /// # Errors
     /// As [`ops::CrossEntropy::loss_of_probabilities`].

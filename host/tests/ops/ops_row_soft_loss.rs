@@ -39,7 +39,7 @@ fn cases(columns: usize) -> Vec<(CrossEntropy, f64)> {
     if columns > 5000 { all[2..3].to_vec() } else { all.to_vec() }
 }
 
-/// What the losses are of.
+/// Classes or probabilities.
 enum Targets<T> {
     Classes(Vec<i64>),
     Probabilities(Vec<T>),
@@ -106,7 +106,7 @@ impl<T: Element + testkit::Element + Into<f64>> Targets<T> {
     }
 }
 
-/// What the oracle says of all rows.
+/// The oracle's numbers of all rows.
 #[derive(Default)]
 struct Want {
     losses: Vec<f64>,

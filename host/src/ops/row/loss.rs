@@ -179,7 +179,7 @@ pub(super) fn rows_in_place(logits: TensorMut<'_>) -> Result<(TensorMut<'_>, usi
     Ok((logits, columns))
 }
 
-/// What a loss gives: the numbers of all rows, which launches write, and what makes one of them.
+/// The numbers of all rows, which launches write, and those that make one loss of them.
 pub(super) struct Numbers<'a> {
     stream: &'a Stream,
     /// Sides of the results.
