@@ -9,8 +9,9 @@ use reference::cross_entropy::SoftCrossEntropy as Oracle;
 use reference::row::CrossEntropy as Plain;
 use testkit::{Family, compare, input, tolerance};
 
-/// No row, no neighbour, lengths about a warp and a block, rows that begin anywhere in a vector, a cluster.
-const SHAPES: [[usize; 2]; 12] = [
+/// No row, no neighbour, lengths about a warp and a block, rows that begin anywhere in a vector, a cluster,
+/// and a row that no cluster holds.
+const SHAPES: [[usize; 2]; 13] = [
     [0, 5],
     [3, 1],
     [40, 2],
@@ -23,6 +24,7 @@ const SHAPES: [[usize; 2]; 12] = [
     [5, 1000],
     [3, 9001],
     [1, 50_257],
+    [1, 215_000],
 ];
 const IGNORED: i64 = -100;
 
