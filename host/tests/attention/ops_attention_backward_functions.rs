@@ -91,6 +91,32 @@ fn biases() -> Outcome {
     Ok(())
 }
 
+/// A number for each distance, from `1 - queries` to `keys - 1`; some distances are not seen.
+#[test]
+fn relative_biases() -> Outcome {
+    for (case, (batch, heads)) in cases().take(2).zip([(2, 2), (1, 2)]) {
+        let Sides { queries, keys, .. } = case.sides;
+        let of_head = queries + keys - 1;
+        let number = |place: usize| match place % 19 {
+            3 => f32::NEG_INFINITY,
+            _ => ((place * 37 % 101) as f32 - 50.0) / 25.0,
+        };
+        let table: Vec<f32> = (0..batch * heads * of_head).map(number).collect();
+        let sides = [batch, heads, of_head];
+        let upload = |stream: &_| DeviceBuffer::from_slice(stream, &table);
+        case.check_with::<bf16>(
+            |score, [sequence, head, query, key]| {
+                let matrix = sequence % batch * heads + head % heads;
+                let bias = number(matrix * of_head + key + queries - 1 - query);
+                bias.is_finite().then(|| score + f64::from(bias))
+            },
+            |stream, attention| attention.relative_bias(&upload(stream)?, sides)?.run(stream),
+            |stream, backward| backward.relative_bias(&upload(stream)?, sides)?.run(stream),
+        )?;
+    }
+    Ok(())
+}
+
 /// Documents of 60 keys, of which a query of the first sees three of the second too. The last rows see
 /// nothing. With lists of blocks, and without.
 #[test]

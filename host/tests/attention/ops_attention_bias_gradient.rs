@@ -3,9 +3,12 @@
 
 use crate::attention_case::{Number, Outcome, device, is_hopper};
 use half::{bf16, f16};
-use ironwarp::ops::attention::{Attention, BiasGradient, Forward, Heads, HeadsMut, Mask};
+use ironwarp::ops::attention::{
+    Attention, BiasGradient, Forward, Heads, HeadsMut, Mask, RelativeBiasGradient,
+};
 use ironwarp::tensor::DType;
 use ironwarp::{DeviceBuffer, Error};
+use reference::Accumulated;
 use reference::attention::{Band, Bias, Rows, Sides, attention_with, bias_gradient};
 use testkit::{Family, compare, input, tolerance};
 
@@ -21,6 +24,8 @@ struct Case {
     heads_first: bool,
     /// O and L come from the forward pass; else they are the oracle's, rounded.
     by_kernel: bool,
+    /// The bias has a number for each distance.
+    is_relative: bool,
 }
 
 const PLAIN: Case = Case {
@@ -31,6 +36,7 @@ const PLAIN: Case = Case {
     scale: None,
     heads_first: false,
     by_kernel: false,
+    is_relative: false,
 };
 
 /// Row 64 of a matrix sees nothing, and row 3 every other key.
@@ -39,6 +45,33 @@ fn number(place: usize, queries: usize, keys: usize) -> f32 {
         (64, _) | (3, 1) => f32::NEG_INFINITY,
         _ => ((place * 37 % 101) as f32 - 50.0) / 25.0,
     }
+}
+
+/// A number for each distance; keys at some of them are not seen.
+fn number_of_distance(place: usize) -> f32 {
+    if place.is_multiple_of(23) { f32::NEG_INFINITY } else { ((place * 37 % 101) as f32 - 50.0) / 25.0 }
+}
+
+/// Sums along the diagonals of matrices, with the scale of their errors as those of any sum of independent
+/// ones.
+fn along_diagonals(of: Accumulated, [matrices, queries, keys]: [usize; 3]) -> Accumulated {
+    let diagonals = if queries * keys == 0 { 0 } else { queries + keys - 1 };
+    let sum = |at: usize| {
+        let (matrix, diagonal) = (at / diagonals, at % diagonals);
+        let places = (0..queries).filter_map(|query| {
+            let key = (query + diagonal).checked_sub(queries - 1).filter(|&key| key < keys)?;
+            Some((matrix * queries + query) * keys + key)
+        });
+        let (mut value, mut worst, mut squares) = (0.0, 0.0, 0.0);
+        for place in places {
+            let magnitude = of.magnitude[place];
+            (value, worst) = (value + of.value[place], worst + magnitude);
+            squares += magnitude * magnitude;
+        }
+        (value, f64::min(worst, 4.0 * f64::sqrt(squares)))
+    };
+    let (value, magnitude) = (0..matrices * diagonals).map(sum).unzip();
+    Accumulated { value, magnitude }
 }
 
 /// Where rows lie.
@@ -73,12 +106,29 @@ impl Case {
         let band = Band { left, right, top_left: false };
         let scale = f64::from(self.scale.unwrap_or(1.0 / (size as f32).sqrt()));
         let shared = self.matrices();
-        let data: Vec<f32> =
-            (0..shared[0] * shared[1] * queries * keys).map(|place| number(place, queries, keys)).collect();
+        let of_head = if queries * keys == 0 { 0 } else { queries + keys - 1 };
+        let data: Vec<f32> = (0..shared[0] * shared[1] * queries * keys)
+            .map(|place| match self.is_relative {
+                false => number(place, queries, keys),
+                true => {
+                    let (matrix, query, key) =
+                        (place / (queries * keys), place / keys % queries, place % keys);
+                    number_of_distance(matrix * of_head + key + queries - 1 - query)
+                }
+            })
+            .collect();
         let bias = Bias { data: &data, shared };
         let exact =
             attention_with(self.sides, operands, band, scale, |score, at| bias.add(score, at, self.sides));
         let want = bias_gradient(self.sides, operands, rows(&result, 0), (band, scale), bias);
+        let matrices = shared[0] * shared[1];
+        let (data, want) = match self.is_relative {
+            false => (data, want),
+            true => (
+                (0..matrices * of_head).map(number_of_distance).collect(),
+                along_diagonals(want, [matrices, queries, keys]),
+            ),
+        };
 
         let upload = |data: &[T]| DeviceBuffer::from_slice(&stream, data);
         let (dq, dk, dv, dresult) = (upload(&q)?, upload(&k)?, upload(&v)?, upload(&result)?);
@@ -99,12 +149,17 @@ impl Case {
         let mask = Mask::window(self.mask[0], self.mask[1]);
         let heads_of = |buffer, side| Heads::new::<T>(buffer, shape(side)).strides(of(side));
         let sides = [shared[0], shared[1], queries, keys];
+        let relative_sides = [shared[0], shared[1], of_head];
         if self.by_kernel {
             let to = HeadsMut::new(&mut output, shape(0)).strides(of(0));
             let attention =
                 Attention::new(heads_of(&dq, 0), heads_of(&dk, 1), heads_of(&dv, 1), to).mask(mask);
             let attention = self.scale.into_iter().fold(attention, Attention::scale);
-            attention.log_sum_exp(&mut sums).bias(&dbias, sides)?.run(&stream)?;
+            let attention = attention.log_sum_exp(&mut sums);
+            match self.is_relative {
+                false => attention.bias(&dbias, sides)?.run(&stream)?,
+                true => attention.relative_bias(&dbias, relative_sides)?.run(&stream)?,
+            }
         }
         let forward = Forward {
             queries: heads_of(&dq, 0),
@@ -115,8 +170,15 @@ impl Case {
         };
         let run = || -> Outcome<Vec<f32>> {
             let mut out = DeviceBuffer::from_slice(&stream, &vec![f32::NAN; data.len()])?;
-            let call = BiasGradient::new(forward, heads_of(&dresult, 0), &dbias, sides, &mut out).mask(mask);
-            self.scale.into_iter().fold(call, BiasGradient::scale).run(&stream)?;
+            let gradient = heads_of(&dresult, 0);
+            if self.is_relative {
+                let call = RelativeBiasGradient::new(forward, gradient, &dbias, relative_sides, &mut out);
+                let call = self.scale.into_iter().fold(call.mask(mask), RelativeBiasGradient::scale);
+                call.run(&stream)?;
+            } else {
+                let call = BiasGradient::new(forward, gradient, &dbias, sides, &mut out).mask(mask);
+                self.scale.into_iter().fold(call, BiasGradient::scale).run(&stream)?;
+            }
             Ok(out.to_vec(&stream)?)
         };
         let got = run()?;
@@ -126,7 +188,8 @@ impl Case {
             DType::BF16 => tolerance::ATTENTION_BIAS_GRADIENT_BF16,
             _ => tolerance::ATTENTION_BIAS_GRADIENT_F16,
         };
-        compare::rounded(&format!("{self:?}"), &got, &want.value, &want.magnitude, &sides, row.tolerance())?;
+        let shape = if self.is_relative { &relative_sides[..] } else { &sides };
+        compare::rounded(&format!("{self:?}"), &got, &want.value, &want.magnitude, shape, row.tolerance())?;
         Ok(())
     }
 }
@@ -199,6 +262,36 @@ fn behind_the_forward_pass() -> Outcome {
     Case { is_shared: [false, false], sides: Sides { size: 136, ..PLAIN.sides }, ..case }.check::<f16>()
 }
 
+/// Sums over all that shares a number for a distance; as many diagonals as a block has, one more, and less.
+#[test]
+fn gradients_of_distances() -> Outcome {
+    let plain = Case { is_relative: true, ..PLAIN };
+    for is_shared in [[true, true], [true, false], [false, true], [false, false]] {
+        Case { is_shared, ..plain }.check::<bf16>()?;
+    }
+    let one = Sides { batch: 1, heads: 1, kv_heads: 1, size: 40, ..PLAIN.sides };
+    let lengths = [
+        [0, 5],
+        [5, 0],
+        [1, 1],
+        [7, 1],
+        [1, 7],
+        [64, 65],
+        [65, 65],
+        [1, 129],
+        [129, 1],
+        [130, 263],
+        [263, 5],
+    ];
+    for [queries, keys] in lengths {
+        Case { sides: Sides { queries, keys, ..one }, ..plain }.check::<f16>()?;
+    }
+    let window = Case { mask: [Some(30), Some(0)], scale: Some(0.5), heads_first: true, ..plain };
+    window.check::<bf16>()?;
+    Case { sides: Sides { batch: 0, ..one }, ..plain }.check::<bf16>()?;
+    if is_hopper()? { Case { by_kernel: true, ..window }.check::<f16>() } else { Ok(()) }
+}
+
 /// NaN stays in its row of its head.
 #[test]
 fn no_numbers_stay_in_their_rows() -> Outcome {
@@ -248,6 +341,19 @@ fn wrong_calls_are_refused() -> Outcome {
         assert!(is_typed && error.to_string().contains(wanted), "{wanted}: {error}");
         Ok(())
     };
+    let refused_table = |wanted: &str, sides: [usize; 3], len: usize, scale: f32| -> Outcome {
+        let mut out = DeviceBuffer::<f32>::zeroed(&stream, len)?;
+        let table = bias.slice(..13)?;
+        let call = RelativeBiasGradient::new(made, of_x, table, sides, &mut out).scale(scale);
+        let Err(error) = call.run(&stream) else { panic!("{wanted}") };
+        let is_typed = matches!(&error, Error::InvalidArgument { .. } | Error::Length { .. });
+        assert!(is_typed && error.to_string().contains(wanted), "{wanted}: {error}");
+        Ok(())
+    };
+    refused_table("[2 or 1, 4 or 1, 13]", [1, 1, 14], 13, 1.0)?;
+    refused_table("the bias", [1, 4, 13], 13, 1.0)?;
+    refused_table("the gradient of the bias", [1, 1, 13], 14, 1.0)?;
+    refused_table("the scale", [1, 1, 13], 13, f32::NAN)?;
     let one = [1, 1, 7, 7];
     refused("the bias", made, of_x, [1, 1, 7, 8], 49, 1.0)?;
     refused("the gradient of the bias", made, of_x, one, 48, 1.0)?;

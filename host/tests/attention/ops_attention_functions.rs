@@ -105,6 +105,31 @@ fn biases() -> Outcome {
     Ok(())
 }
 
+/// A number for each distance, from `1 - queries` to `keys - 1`.
+#[test]
+fn relative_biases() -> Outcome {
+    let more = Case { queries: 263, keys: 70, heads: 2, size: 64, ..PLAIN };
+    let cases =
+        [Case { size: 64, ..ODD }, Case { right: Some(0), ..ODD }, Case { top_left: true, ..more }, ODD];
+    for (case, (batch, heads)) in cases.into_iter().zip([(1, 1), (2, 1), (1, 2), (2, 2)]) {
+        let of_head = case.queries + case.keys - 1;
+        let number = |place: usize| ((place * 37 % 101) as f32 - 50.0) / 25.0;
+        let table: Vec<f32> = (0..batch * heads * of_head).map(number).collect();
+        check::<bf16>(
+            case,
+            |score, [sequence, head, query, key]| {
+                let matrix = sequence % batch * heads + head % heads;
+                Some(score + f64::from(number(matrix * of_head + key + case.queries - 1 - query)))
+            },
+            |stream, attention| {
+                let table = DeviceBuffer::from_slice(stream, &table)?;
+                attention.relative_bias(&table, [batch, heads, of_head])?.run(stream)
+            },
+        )?;
+    }
+    Ok(())
+}
+
 /// Documents of uneven lengths; a query of the first two sees the first three keys as well. The last rows see
 /// nothing.
 fn ranges(case: &Case, sequence: usize) -> Vec<[u32; 4]> {
@@ -262,6 +287,14 @@ fn wrong_arguments() -> Outcome {
         &|attention| attention.bias(&numbers, [1, 3, 3, 5]).map(drop),
         &["[1, 3, 3, 5]", "[1 or 1, 2 or 1, 3, 5]"],
     )?;
+    for sides in [[1, 1, 8], [1, 1, 6], [1, 3, 7], [2, 1, 7], [0, 1, 7]] {
+        let got = format!("{sides:?}");
+        refused(
+            &|attention| attention.relative_bias(&numbers, sides).map(drop),
+            &["the bias", &got, "[1 or 1, 2 or 1, 7]"],
+        )?;
+    }
+    refused(&|attention| attention.relative_bias(&numbers, [1, 2, 7]).map(drop), &["the bias", "14", "31"])?;
     refused(&|attention| attention.ranges(&ranges).map(drop), &["the ranges", "3", "4"])?;
     let layout = DeviceBuffer::<u8>::zeroed(&stream, 5)?;
     refused(&|attention| attention.block_sparse(&layout, 2).map(drop), &["the layout", "6", "5"])?;

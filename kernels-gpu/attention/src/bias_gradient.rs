@@ -265,7 +265,8 @@ unsafe fn add<E: Element>(
                 unroll!(I in 0..2, {
                     let key = part.key(STEP, I);
                     if key >= seen.first && key < seen.end {
-                        let of_row = bias.data.add((matrix + u64::from(row) * bias.row) as usize);
+                        let place = matrix.wrapping_add(u64::from(row).wrapping_mul(bias.row));
+                        let of_row = bias.data.offset(place as isize);
                         let score = fma(scores[STEP][2 * ROW + I], params.scale, *of_row.add(key as usize));
                         let weight = ex2_approx(fma(score, LOG2_E, -logarithm));
                         let by_score = of_weights[STEP][2 * ROW + I] - deltas[ROW];

@@ -16,7 +16,7 @@ pub const THREADS: u32 = 256;
 
 /// Where lists are: of `heads` heads and `batch` sequences, each 1 or as many as the problem has.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, KernelArgs)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, KernelArgs)]
 pub struct ListParams {
     /// Lists of a head: its tiles, of queries or of keys.
     pub tiles: u32,

@@ -40,10 +40,13 @@ impl ScoreFunction for SoftCap {
 }
 
 /// A number added to each score.
+///
+/// Strides count modulo 2^64: one of -1 from a query to the next, with the number of query 0 and key 0 in the
+/// middle of a table, is a number for each distance.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, KernelArgs)]
 pub struct Bias {
-    /// f32, keys side by side.
+    /// f32, keys side by side: the number of query 0 and key 0 of the first head and sequence.
     pub data: *const f32,
     /// Elements from a query to the next.
     pub row: u64,
@@ -55,9 +58,10 @@ pub struct Bias {
 
 impl Bias {
     #[inline(always)]
-    const fn place(&self, at: Position) -> usize {
+    const fn place(&self, at: Position) -> isize {
         let (batch, head, query) = (at.batch as u64, at.head as u64, at.query as u64);
-        (batch * self.matrix + head * self.head + query * self.row + at.key as u64) as usize
+        let matrix = batch.wrapping_mul(self.matrix).wrapping_add(head.wrapping_mul(self.head));
+        matrix.wrapping_add(query.wrapping_mul(self.row)).wrapping_add(at.key as u64) as isize
     }
 }
 
@@ -65,7 +69,7 @@ impl ScoreFunction for Bias {
     #[inline(always)]
     fn score<N: Real>(&self, score: N, at: Position) -> N {
         // SAFETY: whoever launches the kernel passes a number for each place.
-        score + unsafe { *self.data.add(self.place(at)) }
+        score + unsafe { *self.data.offset(self.place(at)) }
     }
 }
 

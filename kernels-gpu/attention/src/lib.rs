@@ -10,6 +10,7 @@
 //! | [`sm90::fp8`] | operands in e4m3, on Hopper | exponentials and tensor cores |
 //! | [`decode::forward`] | few queries a sequence, on Ampere and later | memory |
 //! | [`bias_gradient`] | the gradient of a bias of scores, on Ampere and later | loads |
+//! | [`diagonals`] | that of a bias for each distance, from it | memory |
 //!
 //! # Which keys a query sees
 //! Query `i` of `Sq` sees key `j` of `Sk` if `-left <= j - (i + diagonal) <= right`. The diagonal ends in the
@@ -31,6 +32,8 @@ pub mod block_lists;
 pub mod compiled;
 #[cfg(feature = "kernels")]
 pub mod decode;
+#[cfg(feature = "kernels")]
+pub mod diagonals;
 pub mod dropout;
 pub mod functions;
 pub mod problem;

@@ -8,6 +8,7 @@ use attention::functions::Bias;
 use attention::problem::AttentionParams;
 use cuda_std::kernel::StructArgs;
 
+use crate::device::Device;
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
 use crate::memory::{DeviceView, DeviceViewMut, same_length};
@@ -44,13 +45,10 @@ use super::problem::Mask;
 #[derive(Debug)]
 #[must_use = "the gradient is computed by `run`"]
 pub struct BiasGradient<'a> {
-    forward: Forward<'a>,
-    gradient: Heads<'a>,
+    scores: ScoreGradient<'a>,
     bias: DeviceView<'a, f32>,
     sides: [usize; 4],
     out: DeviceViewMut<'a, f32>,
-    scale: Option<f32>,
-    mask: Mask,
 }
 
 impl<'a> BiasGradient<'a> {
@@ -64,18 +62,18 @@ impl<'a> BiasGradient<'a> {
         sides: [usize; 4],
         out: impl Into<DeviceViewMut<'a, f32>>,
     ) -> Self {
-        let (bias, out, scale, mask) = (bias.into(), out.into(), None, Mask::FULL);
-        BiasGradient { forward, gradient, bias, sides, out, scale, mask }
+        let scores = ScoreGradient::new(forward, gradient);
+        BiasGradient { scores, bias: bias.into(), sides, out: out.into() }
     }
 
     /// The factor of the scores in the forward pass, positive; else it is `1 / sqrt(head size)`.
     pub fn scale(self, scale: f32) -> Self {
-        BiasGradient { scale: Some(scale), ..self }
+        BiasGradient { scores: self.scores.scale(scale), ..self }
     }
 
     /// Which keys a query saw; else all.
     pub fn mask(self, mask: Mask) -> Self {
-        BiasGradient { mask, ..self }
+        BiasGradient { scores: self.scores.mask(mask), ..self }
     }
 
     /// Queues the kernel. It takes no memory.
@@ -87,13 +85,53 @@ impl<'a> BiasGradient<'a> {
     /// more tiles than a grid has blocks; [`Error::DeviceMismatch`](crate::Error::DeviceMismatch), or the
     /// driver's error.
     pub fn run(self, stream: &Stream) -> Result<()> {
-        let params = self.params()?;
-        self.check_devices(stream)?;
+        let BiasGradient { scores, bias, sides, out } = self;
+        let params = scores.params()?;
+        scores.check_devices(stream, bias.device(), out.device())?;
+        let function = scores.places().bias(bias, sides)?;
+        same_length(OPERATION, "the gradient of the bias", bias.len(), out.len())?;
+        scores.queue(stream, params, function, [sides[0], sides[1]], out)
+    }
+}
+
+/// The gradient of each score, summed over sequences and heads: what the gradients of biases begin with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ScoreGradient<'a> {
+    forward: Forward<'a>,
+    gradient: Heads<'a>,
+    scale: Option<f32>,
+    mask: Mask,
+}
+
+impl<'a> ScoreGradient<'a> {
+    pub(super) fn new(forward: Forward<'a>, gradient: Heads<'a>) -> Self {
+        ScoreGradient { forward, gradient, scale: None, mask: Mask::FULL }
+    }
+
+    pub(super) fn scale(self, scale: f32) -> Self {
+        ScoreGradient { scale: Some(scale), ..self }
+    }
+
+    pub(super) fn mask(self, mask: Mask) -> Self {
+        ScoreGradient { mask, ..self }
+    }
+
+    pub(super) fn places(&self) -> Places {
+        Places::new(&self.forward.queries, &self.forward.keys, false)
+    }
+
+    /// Queues the kernel, with what is checked: the problem, the bias, and the result, dense of as many
+    /// sequences and heads as the bias has, which is written whole.
+    pub(super) fn queue(
+        &self,
+        stream: &Stream,
+        params: AttentionParams,
+        bias: StructArgs<Bias, BiasValues<'_>>,
+        [sequences, heads]: [usize; 2],
+        out: DeviceViewMut<'_, f32>,
+    ) -> Result<()> {
         let Forward { queries, keys, values, output, log_sum_exp } = self.forward;
-        let bias: StructArgs<Bias, BiasValues<'_>> =
-            Places::new(&queries, &keys, false).bias(self.bias, self.sides)?;
-        same_length(OPERATION, "the gradient of the bias", self.bias.len(), self.out.len())?;
-        let [sequences, heads] = [count("the batch", self.sides[0])?, count("the heads", self.sides[1])?];
+        let [sequences, heads] = [count("the batch", sequences)?, count("the heads", heads)?];
         let blocks = tiles(&params, [sequences, heads])?;
         if blocks == 0 {
             return Ok(());
@@ -117,7 +155,7 @@ impl<'a> BiasGradient<'a> {
             strides,
             log_sum_exp,
             Matrices { sequences, heads },
-            self.out,
+            out,
         );
         // SAFETY: shapes, strides and lengths are checked; the bias and its gradient have a number for each
         // place of their sides; there is a block for each tile.
@@ -130,7 +168,7 @@ impl<'a> BiasGradient<'a> {
     }
 
     /// The problem, once the operands are checked.
-    fn params(&self) -> Result<AttentionParams> {
+    pub(super) fn params(&self) -> Result<AttentionParams> {
         let Forward { queries, keys, values, output, log_sum_exp } = &self.forward;
         let ([batch, rows, heads, size], [_, key_rows, kv_heads, _]) = (queries.sides(), keys.sides());
         check_head_size(size)?;
@@ -172,11 +210,11 @@ impl<'a> BiasGradient<'a> {
         })
     }
 
-    fn check_devices(&self, stream: &Stream) -> Result<()> {
+    pub(super) fn check_devices(&self, stream: &Stream, bias: &Device, out: &Device) -> Result<()> {
         self.forward.check_devices(stream)?;
         stream.same_device("its gradient", self.gradient.device())?;
-        stream.same_device("the bias", self.bias.device())?;
-        stream.same_device("the gradient of the bias", self.out.device())
+        stream.same_device("the bias", bias)?;
+        stream.same_device("the gradient of the bias", out)
     }
 }
 

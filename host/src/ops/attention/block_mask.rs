@@ -1,5 +1,6 @@
 //! The blocks that a mask shows, made on the device.
 
+use std::fmt;
 use std::marker::PhantomData;
 
 use attention::block_lists::{ListParams, Listed, THREADS};
@@ -34,14 +35,23 @@ pub struct Own {
 /// [`Modified::block_mask`](super::Modified::block_mask) and
 /// [`ModifiedBackward::block_mask`](super::ModifiedBackward::block_mask) make it on the device, and nobody
 /// waits for that: 4 bytes for each tile and block, and 4 for each tile. It holds for one pass of one
-/// problem, and as long as the mask gives the same answers: keep it for as many calls.
+/// problem, and as long as the mask gives the same answers: keep it for as many calls, or let a
+/// [`BlockMaskCache`](super::BlockMaskCache) keep it.
 #[derive(Debug)]
 pub struct BlockMask<F> {
     words: DeviceBuffer<u32>,
+    plan: Plan,
+    /// The lists have nothing of the function's arguments in them.
+    function: PhantomData<fn(F)>,
+}
+
+/// Which lists a mask has, and of what: all that they depend on but the function and the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Plan {
     params: ListParams,
-    /// Queries, keys and mask.
-    of: (u32, u32, Mask),
-    function: PhantomData<F>,
+    queries: u32,
+    keys: u32,
+    mask: Mask,
 }
 
 /// Which tiles have lists.
@@ -77,6 +87,14 @@ pub struct Statistics {
     pub partial: u64,
 }
 
+/// As in `8 of 16 blocks (50.0 %), 6 of them in part`.
+impl fmt::Display for Statistics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Statistics { blocks, computed, partial }, share) = (self, 100.0 * self.share());
+        write!(f, "{computed} of {blocks} blocks ({share:.1} %), {partial} of them in part")
+    }
+}
+
 impl Statistics {
     /// The share of blocks that are computed, 0 to 1.
     pub fn share(&self) -> f64 {
@@ -87,25 +105,14 @@ impl Statistics {
 /// Parameters of a kernel that makes lists.
 pub type ListParameters<F> = (Value<AttentionParams>, Value<ListParams>, Value<F>, PtrMut<u32>);
 
-impl<F: Compiled> BlockMask<F>
-where
-    F::Lists: Kernel<Params = ListParameters<F>>,
-{
-    /// Queues the making of the lists, for a kernel with tiles of `block_m` queries and `block_n` keys.
-    ///
-    /// # Safety
-    /// As for [`Attention::function`](super::Attention::function).
-    pub(super) unsafe fn new<V>(
-        stream: &Stream,
+impl Plan {
+    /// The lists of a kernel with tiles of `block_m` queries and `block_n` keys.
+    pub(super) fn new(
         problem: &Problem,
         tiles: Tiles,
         [block_m, block_n]: [u32; 2],
-        function: StructArgs<F, V>,
         own: Own,
-    ) -> Result<Self>
-    where
-        StructArgs<F, V>: Arg<Value<F>>,
-    {
+    ) -> Result<Self> {
         if problem.packed.is_some() {
             return Err(invalid(
                 "the problem",
@@ -128,6 +135,38 @@ where
             block_n,
             of_keys: u32::from(tiles == Tiles::Keys),
         };
+        Ok(Plan { params, queries: problem.queries, keys: problem.keys, mask: problem.mask })
+    }
+}
+
+/// As in `512 queries on 600 keys, causal, 64 x 128, forward`.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Plan { params, queries, keys, mask } = self;
+        let ListParams { block_m, block_n, .. } = params;
+        let pass = Tiles::of(params).pass();
+        write!(f, "{queries} queries on {keys} keys, {mask}, {block_m} x {block_n}, {pass}")
+    }
+}
+
+impl<F: Compiled> BlockMask<F>
+where
+    F::Lists: Kernel<Params = ListParameters<F>>,
+{
+    /// Queues the making of the lists, which are planned for this problem.
+    ///
+    /// # Safety
+    /// As for [`Attention::function`](super::Attention::function).
+    pub(super) unsafe fn new<V>(
+        stream: &Stream,
+        problem: &Problem,
+        plan: Plan,
+        function: StructArgs<F, V>,
+    ) -> Result<Self>
+    where
+        StructArgs<F, V>: Arg<Value<F>>,
+    {
+        let params = plan.params;
         let lists = lists(&params, problem)?;
         let mut words = DeviceBuffer::zeroed(stream, lists as usize * params.words as usize)?;
         if lists > 0 {
@@ -136,12 +175,7 @@ where
             // SAFETY: a block for each list, as long as they say; the function is the caller's word.
             unsafe { kernel::launch::<F::Lists>(stream, grid, arguments)? }
         }
-        Ok(BlockMask {
-            words,
-            params,
-            of: (problem.queries, problem.keys, problem.mask),
-            function: PhantomData,
-        })
+        Ok(BlockMask { words, plan, function: PhantomData })
     }
 }
 
@@ -167,7 +201,7 @@ impl<F> BlockMask<F> {
     /// The driver's error.
     pub fn statistics(&self, stream: &Stream) -> Result<Statistics> {
         let words = self.words.to_vec(stream)?;
-        let lists = words.chunks_exact(self.params.words.max(1) as usize);
+        let lists = words.chunks_exact(self.plan.params.words.max(1) as usize);
         let mut statistics = Statistics { blocks: 0, computed: 0, partial: 0 };
         for list in lists {
             let listed = list[1..].iter().take(list[0] as usize);
@@ -178,9 +212,14 @@ impl<F> BlockMask<F> {
         Ok(statistics)
     }
 
+    /// Its memory.
+    pub fn bytes(&self) -> usize {
+        self.words.len() * size_of::<u32>()
+    }
+
     /// The lists, as kernels take them.
     pub(super) fn lists(&self) -> (ListParams, DeviceView<'_, u32>) {
-        (self.params, self.words.view())
+        (self.plan.params, self.words.view())
     }
 
     /// They are those of this problem, and of a kernel with these tiles.
@@ -192,22 +231,21 @@ impl<F> BlockMask<F> {
         block: [u32; 2],
     ) -> Result<()> {
         stream.same_device("the blocks", self.words.device())?;
-        let ListParams { block_m, block_n, heads, batch, .. } = self.params;
-        let fits = self.of == (problem.queries, problem.keys, problem.mask)
+        let ListParams { block_m, block_n, heads, batch, .. } = self.plan.params;
+        let of = (self.plan.queries, self.plan.keys, self.plan.mask);
+        let fits = of == (problem.queries, problem.keys, problem.mask)
             && problem.packed.is_none()
-            && Tiles::of(&self.params) == tiles
+            && Tiles::of(&self.plan.params) == tiles
             && [block_m, block_n] == block
             && (heads == 1 || heads == problem.heads)
             && (batch == 1 || batch == problem.batch);
         if fits {
             return Ok(());
         }
-        let (queries, keys, mask) = self.of;
-        let of = Tiles::of(&self.params).pass();
         let ([wanted_m, wanted_n], wanted) = (block, tiles.pass());
         Err(invalid(
             "the blocks",
-            format!("those of {queries} queries on {keys} keys, {mask}, {block_m} x {block_n}, {of}"),
+            format!("those of {}", self.plan),
             format!("those of {problem}, {wanted_m} x {wanted_n}, {wanted}"),
             "make a `BlockMask` for this very problem and pass",
         ))

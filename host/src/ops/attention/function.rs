@@ -1,5 +1,8 @@
 //! Attention with a score function: those of the family, and those of other packages.
 
+use std::hash::Hash;
+use std::sync::Arc;
+
 use attention::block_lists::ListParams;
 use attention::compiled::Compiled;
 use attention::dropout::Dropout;
@@ -13,9 +16,10 @@ use crate::memory::DeviceView;
 use crate::ops::dropout::Generator;
 use crate::stream::Stream;
 
-use super::block_mask::{BlockMask, ListParameters, Own, Tiles};
+use super::block_mask::{BlockMask, ListParameters, Own, Plan, Tiles};
 use super::config::{Choice, Config};
 use super::launch::{Launch, unknown};
+use super::mask_cache::{BlockMaskCache, FunctionValues, PlainValues};
 use super::op::{Attention, Packed};
 use super::places::{
     AlibiValues, BiasValues, BlockSparseValues, DropoutValues, Places, RangesValues, SoftCapValues, soft_cap,
@@ -93,6 +97,22 @@ impl<'a> Attention<'a> {
         Ok(unsafe { self.function(function) })
     }
 
+    /// Adds `table[batch, head, key - query + queries - 1]` to each score: a number for each distance of a key
+    /// from its query, as T5 has it. f32, dense, `sides` of which the first two may be 1 for all to share; the
+    /// third is `queries + keys - 1`. [`super::relative`] has the table's order, and T5's buckets.
+    ///
+    /// # Errors
+    /// As [`Attention::bias`].
+    pub fn relative_bias<'s>(
+        self,
+        table: impl Into<DeviceView<'s, f32>>,
+        sides: [usize; 3],
+    ) -> Result<WithBias<'a, 's>> {
+        let function = self.places().relative_bias(table.into(), sides)?;
+        // SAFETY: it is made for these places.
+        Ok(unsafe { self.function(function) })
+    }
+
     /// Each query sees the keys `[r0, r1)` and `[r2, r3)` of its four numbers, as far as the mask shows them
     /// too: `[queries][4]` for all sequences, or `[batch][queries][4]`. Documents, prefixes, padding and
     /// windows with first keys that all queries see are of this form: [`super::ranges`] makes their tables.
@@ -164,10 +184,39 @@ where
         F::Lists: Kernel<Params = ListParameters<F>>,
         StructArgs<F, V>: Clone,
     {
+        let (problem, plan) = self.plan(stream, own)?;
+        // SAFETY: the word of whoever named the function.
+        unsafe { BlockMask::new(stream, &problem, plan, self.function.clone()) }
+    }
+
+    /// The same from a cache, which makes it at the first call with this key: see [`BlockMaskCache`] for what
+    /// a key has to say.
+    ///
+    /// # Errors
+    /// As [`Modified::block_mask`]; [`Error::NotCapturable`](crate::Error::NotCapturable) if it would have to
+    /// be made on a stream that is being captured.
+    pub fn cached_block_mask<K: Eq + Hash>(
+        &self,
+        stream: &Stream,
+        own: Own,
+        cache: &mut BlockMaskCache<F, K>,
+        key: K,
+    ) -> Result<Arc<BlockMask<F>>>
+    where
+        F::Lists: Kernel<Params = ListParameters<F>>,
+        StructArgs<F, V>: Clone,
+    {
+        let (problem, plan) = self.plan(stream, own)?;
+        // SAFETY: the word of whoever named the function.
+        let make = || unsafe { BlockMask::new(stream, &problem, plan, self.function.clone()) };
+        cache.get(stream, key, plan, make)
+    }
+
+    /// The problem, and its lists.
+    fn plan(&self, stream: &Stream, own: Own) -> Result<(Problem, Plan)> {
         let problem = self.attention.checked(stream)?;
         let block = select::select_from(F::FORWARD, &problem, stream.device())?.config.block();
-        // SAFETY: the word of whoever named the function.
-        unsafe { BlockMask::new(stream, &problem, Tiles::Queries, block, self.function.clone(), own) }
+        Ok((problem, Plan::new(&problem, Tiles::Queries, block, own)?))
     }
 
     /// Looks only at the blocks of keys that the function's mask shows.
@@ -222,6 +271,17 @@ where
     pub fn explain(self, stream: &Stream) -> Result<Choice> {
         let problem = self.attention.checked(stream)?;
         select::select_from(F::FORWARD, &problem, stream.device())
+    }
+}
+
+impl<F, V: PlainValues> Modified<'_, F, V>
+where
+    StructArgs<F, V>: Clone,
+{
+    /// The function's arguments, as a key for a [`BlockMaskCache`]. Only of functions whose arguments are all
+    /// plain numbers.
+    pub fn values(&self) -> FunctionValues {
+        FunctionValues::of(&self.function.clone().into_values())
     }
 }
 

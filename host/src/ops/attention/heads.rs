@@ -39,6 +39,33 @@ impl Shape {
         Shape { sides: turned(self.sides), strides: turned(self.strides), ..self }
     }
 
+    /// Every `stride`-th row as a sequence of its own, or as heads of its own where there are several
+    /// sequences.
+    fn dilated(self, stride: usize) -> Result<Self> {
+        let Shape { sides: [batch, rows, heads, size], strides: [matrix, row, head, element], .. } = self;
+        if stride == 0 || !rows.is_multiple_of(stride) {
+            let (got, hint) =
+                (format!("{stride} of {rows} rows"), "fill up the rows, and mask what is added");
+            return Err(invalid("the stride", got, "a part of the rows' number".to_owned(), hint));
+        }
+        let (of_each, far) = (rows / stride, row.saturating_mul(stride));
+        if batch == 1 {
+            let (sides, strides) = ([stride, of_each, heads, size], [row, far, head, element]);
+            return Ok(Shape { sides, strides, ..self });
+        }
+        if heads > 1 && row != heads.saturating_mul(head) {
+            return Err(invalid(
+                "the rows",
+                format!("strides {:?} of {heads} heads, {batch} sequences", self.strides),
+                format!("one sequence, or rows of {heads} heads without a gap"),
+                "call once for each sequence, or copy to `[batch, rows, heads, head size]` without gaps",
+            ));
+        }
+        let head = if heads > 1 { head } else { row };
+        let sides = [batch, of_each, heads.saturating_mul(stride), size];
+        Ok(Shape { sides, strides: [matrix, far, head, element], ..self })
+    }
+
     /// Some of the heads, from a place of their own on.
     fn with_heads(self, heads: usize) -> Self {
         let [batch, rows, _, size] = self.sides;
@@ -159,6 +186,22 @@ impl<'a> Heads<'a> {
         Heads { shape: self.shape.heads_first(), ..self }
     }
 
+    /// For dilated attention, where a query sees only keys that are a multiple of `stride` rows away: rows
+    /// `r`, `r + stride`, and so on belong together, for each `r` below the stride. Nothing moves, and no
+    /// score is computed in vain. One sequence becomes `[stride, rows / stride, heads, head size]`, and
+    /// several become `[batch, rows / stride, stride * heads, head size]`: head `r * heads + h`.
+    ///
+    /// Take it of all operands. A window of the mask then counts in strides: `Mask::window(Some(3), Some(0))`
+    /// are the query's own place and three before it, each a stride apart.
+    /// Results lie where they would without it; log-sum-exps, slopes and biases are of the new sides.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the stride does not divide the rows, and for several sequences whose
+    /// rows have gaps between their heads.
+    pub fn dilated(self, stride: usize) -> Result<Self> {
+        Ok(Heads { shape: self.shape.dilated(stride)?, ..self })
+    }
+
     /// A tensor `[batch, rows, heads, head size]`, or `[rows, heads, head size]` for packed sequences and for
     /// a batch of one, of any strides: nothing moves.
     ///
@@ -220,6 +263,14 @@ impl<'a> HeadsMut<'a> {
     #[must_use]
     pub fn heads_first(self) -> Self {
         HeadsMut { shape: self.shape.heads_first(), ..self }
+    }
+
+    /// As [`Heads::dilated`].
+    ///
+    /// # Errors
+    /// As [`Heads::dilated`].
+    pub fn dilated(self, stride: usize) -> Result<Self> {
+        Ok(HeadsMut { shape: self.shape.dilated(stride)?, ..self })
     }
 
     /// As [`Heads::of`].

@@ -63,12 +63,15 @@ mod decode;
 mod function;
 mod heads;
 mod launch;
+mod mask_cache;
 mod multi_head;
 mod op;
 mod places;
 mod problem;
 mod quantized;
 pub mod ranges;
+pub mod relative;
+mod relative_gradient;
 mod select;
 mod tensor;
 
@@ -82,12 +85,14 @@ pub use function::{
     ForwardKernels, Modified, WithAlibi, WithBias, WithBlockSparse, WithDropout, WithRanges, WithSoftCap,
 };
 pub use heads::{Heads, HeadsMut};
+pub use mask_cache::{BlockMaskCache, CacheStatistics, CachedMask, FunctionValues, PlainValues};
 pub use multi_head::{
     MultiHead, MultiHeadBackward, MultiHeadGradients, Projection, ProjectionGradients, Recorded,
 };
 pub use op::{Attention, Packed};
 pub use problem::{Mask, Problem};
 pub use quantized::{Quantized, Scales};
+pub use relative_gradient::RelativeBiasGradient;
 pub use select::{candidates, select};
 pub use tensor::{Options, attention};
 

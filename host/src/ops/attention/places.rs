@@ -64,10 +64,7 @@ impl Places {
     ) -> Result<StructArgs<Bias, BiasValues<'s>>> {
         self.refuse_packed("the bias")?;
         let Places { batch, heads, queries, keys, .. } = *self;
-        let fits = (sides[0] == 1 || sides[0] == batch)
-            && (sides[1] == 1 || sides[1] == heads)
-            && sides[2..] == [queries, keys];
-        if !fits {
+        if !self.share([sides[0], sides[1]]) || sides[2..] != [queries, keys] {
             return Err(invalid(
                 "the bias",
                 format!("{sides:?}"),
@@ -75,17 +72,38 @@ impl Places {
                 "its sides are [batch, heads, queries, keys]",
             ));
         }
-        let all = sides.iter().fold(1usize, |all, &side| all.saturating_mul(side));
-        same_length(OPERATION, "the bias", all, bias.len())?;
-        let head = (queries * keys) as u64;
-        let step = |side: usize, stride: u64| if side == 1 { 0 } else { stride };
-        let function = BiasArgs {
-            data: bias,
-            row: keys as u64,
-            head: step(sides[1], head),
-            matrix: step(sides[0], head * sides[1] as u64),
-        };
-        Ok(function.pass())
+        same_length(OPERATION, "the bias", product(&sides), bias.len())?;
+        let [matrix, head] = steps([sides[0], sides[1]], queries * keys);
+        Ok(BiasArgs { data: bias, row: keys as u64, head, matrix }.pass())
+    }
+
+    /// A number for each distance of a key from its query.
+    pub(super) fn relative_bias<'s>(
+        &self,
+        table: DeviceView<'s, f32>,
+        sides: [usize; 3],
+    ) -> Result<StructArgs<Bias, BiasValues<'s>>> {
+        self.refuse_packed("the bias")?;
+        let Places { batch, heads, queries, keys, .. } = *self;
+        let of_head = distances(queries, keys);
+        if !self.share([sides[0], sides[1]]) || sides[2] != of_head {
+            return Err(invalid(
+                "the bias",
+                format!("{sides:?}"),
+                format!("[{batch} or 1, {heads} or 1, {of_head}]"),
+                "its sides are [batch, heads, distances], of which there are queries + keys - 1",
+            ));
+        }
+        same_length(OPERATION, "the bias", product(&sides), table.len())?;
+        // The number of query 0 and key 0; the next query's is the one before it.
+        let data = table.slice(queries.saturating_sub(1).min(table.len())..)?;
+        let [matrix, head] = steps([sides[0], sides[1]], of_head);
+        Ok(BiasArgs { data, row: 1u64.wrapping_neg(), head, matrix }.pass())
+    }
+
+    /// Whether these sides of a bias are those of the problem, or 1.
+    fn share(&self, [sequences, heads]: [usize; 2]) -> bool {
+        (sequences == 1 || sequences == self.batch) && (heads == 1 || heads == self.heads)
     }
 
     /// Four numbers for each query.
@@ -149,6 +167,21 @@ impl Places {
             "places are counted from the first row of a matrix; packed sequences take a function that has none",
         ))
     }
+}
+
+/// The numbers of a bias for each distance.
+pub(super) fn distances(queries: usize, keys: usize) -> usize {
+    if queries == 0 || keys == 0 { 0 } else { queries.saturating_add(keys - 1) }
+}
+
+fn product(sides: &[usize]) -> usize {
+    sides.iter().fold(1usize, |all, &side| all.saturating_mul(side))
+}
+
+/// Strides from a sequence to the next, and from a head of `of_head` numbers; 0 along a side of 1.
+fn steps([sequences, heads]: [usize; 2], of_head: usize) -> [u64; 2] {
+    let step = |side: usize, stride: usize| if side == 1 { 0 } else { stride as u64 };
+    [step(sequences, of_head * heads), step(heads, of_head)]
 }
 
 /// The cap and its reciprocal.

@@ -5,7 +5,7 @@ use super::{Outcome, Stop};
 use bytemuck::Pod;
 use half::{bf16, f16};
 use ironwarp::ops::attention::{
-    Attention, Backward, BiasGradient, Forward, Gradients, Heads, HeadsMut, Mask, Own,
+    Attention, Backward, BiasGradient, Forward, Gradients, Heads, HeadsMut, Mask, Own, RelativeBiasGradient,
 };
 use ironwarp::ops::dropout::Generator;
 use ironwarp::tensor::Element;
@@ -53,6 +53,8 @@ pub fn stops() -> Vec<Stop> {
 
 /// One block of keys: sums of dQ have one term, and no order.
 const GRADIENT_KEYS: usize = 100;
+/// Of a key from its query.
+const DISTANCES: usize = QUERIES + GRADIENT_KEYS - 1;
 
 pub fn gradient_stops() -> Vec<Stop> {
     let mut stops = Vec::new();
@@ -85,6 +87,8 @@ fn gradients<T: Element + testkit::Element + Pod>(
     let numbers = input::<f32>(Family::Normal, 4, HEADS[0] * QUERIES * GRADIENT_KEYS);
     let (bias, bias_sides) =
         (DeviceBuffer::from_slice(stream, &numbers)?, [1, HEADS[0], QUERIES, GRADIENT_KEYS]);
+    let table = bias.slice(..HEADS[0] * DISTANCES)?;
+    let mut d_table = DeviceBuffer::<f32>::zeroed(stream, table.len())?;
     let mut d_bias = DeviceBuffer::<f32>::zeroed(stream, bias.len())?;
     let ranges: Vec<_> = (0..QUERIES as u32).map(|query| [query / 50 * 50, query + 30, 0, 2]).collect();
     let ranges = DeviceBuffer::from_slice(stream, &ranges)?;
@@ -124,6 +128,9 @@ fn gradients<T: Element + testkit::Element + Pod>(
             backward.bias(&bias, bias_sides)?.run(stream)?;
             let call = BiasGradient::new(forward, heads(&result, 0), &bias, bias_sides, &mut d_bias);
             call.mask(Mask::CAUSAL).run(stream)?;
+            let (gradient, sides) = (heads(&result, 0), [1, HEADS[0], DISTANCES]);
+            let call = RelativeBiasGradient::new(forward, gradient, table, sides, &mut d_table);
+            call.mask(Mask::CAUSAL).run(stream)?;
         }
         Function::Ranges => {
             let backward = backward.ranges(&ranges)?;
@@ -134,6 +141,7 @@ fn gradients<T: Element + testkit::Element + Pod>(
         Function::Dropout => backward.dropout(0.25, &generator, 1)?.run(stream)?,
     }
     let mut bytes = bytemuck::cast_slice(&d_bias.to_vec(stream)?).to_vec();
+    bytes.extend_from_slice(bytemuck::cast_slice(&d_table.to_vec(stream)?));
     for gradient in [&d_q, &d_k, &d_v] {
         bytes.extend_from_slice(bytemuck::cast_slice::<T, u8>(&gradient.to_vec(stream)?));
     }

@@ -1,5 +1,8 @@
 //! Gradients of attention with a score function.
 
+use std::hash::Hash;
+use std::sync::Arc;
+
 use attention::block_lists::ListParams;
 use attention::compiled::Compiled;
 use attention::dropout::Dropout;
@@ -14,12 +17,14 @@ use crate::memory::DeviceView;
 use crate::ops::dropout::Generator;
 use crate::stream::Stream;
 
-use super::super::block_mask::{BlockMask, ListParameters, Own, Tiles};
+use super::super::block_mask::{BlockMask, ListParameters, Own, Plan, Tiles};
 use super::super::check::invalid;
 use super::super::function::words_of;
+use super::super::mask_cache::{BlockMaskCache, FunctionValues, PlainValues};
 use super::super::places::{
     AlibiValues, BiasValues, BlockSparseValues, DropoutValues, Places, RangesValues, SoftCapValues, soft_cap,
 };
+use super::super::problem::Problem;
 use super::launch::{Pass, launch};
 use super::{Backward, select};
 
@@ -79,6 +84,23 @@ impl<'a> Backward<'a> {
         sides: [usize; 4],
     ) -> Result<ModifiedBackward<'a, Bias, BiasValues<'s>>> {
         let function = self.places().bias(bias.into(), sides)?;
+        // SAFETY: it is made for these places.
+        Ok(unsafe { self.function(function) })
+    }
+
+    /// The gradients of [`Attention::relative_bias`](super::super::Attention::relative_bias).
+    /// [`RelativeBiasGradient`] has that of the table.
+    ///
+    /// [`RelativeBiasGradient`]: super::super::RelativeBiasGradient
+    ///
+    /// # Errors
+    /// As there.
+    pub fn relative_bias<'s>(
+        self,
+        table: impl Into<DeviceView<'s, f32>>,
+        sides: [usize; 3],
+    ) -> Result<ModifiedBackward<'a, Bias, BiasValues<'s>>> {
+        let function = self.places().relative_bias(table.into(), sides)?;
         // SAFETY: it is made for these places.
         Ok(unsafe { self.function(function) })
     }
@@ -147,10 +169,37 @@ where
         F::Lists: Kernel<Params = ListParameters<F>>,
         StructArgs<F, V>: Clone,
     {
+        let (problem, plan) = self.plan(stream, own)?;
+        // SAFETY: the word of whoever named the function.
+        unsafe { BlockMask::new(stream, &problem, plan, self.function.clone()) }
+    }
+
+    /// The same from a cache. One cache has the lists of both passes.
+    ///
+    /// # Errors
+    /// As [`Modified::cached_block_mask`](super::super::Modified::cached_block_mask).
+    pub fn cached_block_mask<K: Eq + Hash>(
+        &self,
+        stream: &Stream,
+        own: Own,
+        cache: &mut BlockMaskCache<F, K>,
+        key: K,
+    ) -> Result<Arc<BlockMask<F>>>
+    where
+        F::Lists: Kernel<Params = ListParameters<F>>,
+        StructArgs<F, V>: Clone,
+    {
+        let (problem, plan) = self.plan(stream, own)?;
+        // SAFETY: the word of whoever named the function.
+        let make = || unsafe { BlockMask::new(stream, &problem, plan, self.function.clone()) };
+        cache.get(stream, key, plan, make)
+    }
+
+    /// The problem, and its lists.
+    fn plan(&self, stream: &Stream, own: Own) -> Result<(Problem, Plan)> {
         let problem = self.backward.checked(stream)?;
         let block = F::BACKWARD[select(F::BACKWARD, &problem, stream)?].block;
-        // SAFETY: the word of whoever named the function.
-        unsafe { BlockMask::new(stream, &problem, Tiles::Keys, block, self.function.clone(), own) }
+        Ok((problem, Plan::new(&problem, Tiles::Keys, block, own)?))
     }
 
     /// Looks only at the blocks that the function's mask shows, of
@@ -185,6 +234,16 @@ where
             unsafe { <F::Backward as private::Sealed<F>>::launch(index, stream, pass, function) }
         };
         launch(stream, &problem, entry, backward, pass)
+    }
+}
+
+impl<F, V: PlainValues> ModifiedBackward<'_, F, V>
+where
+    StructArgs<F, V>: Clone,
+{
+    /// As [`Modified::values`](super::super::Modified::values).
+    pub fn values(&self) -> FunctionValues {
+        FunctionValues::of(&self.function.clone().into_values())
     }
 }
 
