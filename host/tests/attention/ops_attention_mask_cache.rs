@@ -232,14 +232,14 @@ fn masks_are_told() -> Outcome {
     let masks = cache.masks(&stream)?;
     let [mask] = &masks[..] else { panic!("{masks:?}") };
     let told = "400 queries on 400 keys, full, 128 x 128, forward: 8 of 16 blocks (50.0 %), 6 of them in part; \
-                80 bytes, 2 hits";
+                80 bytes, hits 2";
     assert_eq!((mask.to_string(), mask.key), (told.to_owned(), &lengths.to_vec()));
     let told = cache.statistics()?.to_string();
-    assert!(told.starts_with("2 hits, 1 misses; 1 masks of 80 bytes kept, 0 given up; "), "{told}");
+    assert!(told.starts_with("hits 2, misses 1; kept 1 masks of 80 bytes, gave up 0; "), "{told}");
     Ok(())
 }
 
-/// What cannot have a mask leaves no trace.
+/// A call that cannot have a mask leaves no trace.
 #[test]
 fn errors_are_not_kept() -> Outcome {
     if !is_hopper()? {

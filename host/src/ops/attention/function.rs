@@ -97,9 +97,9 @@ impl<'a> Attention<'a> {
         Ok(unsafe { self.function(function) })
     }
 
-    /// Adds `table[batch, head, key - query + queries - 1]` to each score: a number for each distance of a key
-    /// from its query, as T5 has it. f32, dense, `sides` of which the first two may be 1 for all to share; the
-    /// third is `queries + keys - 1`. [`super::relative`] has the table's order, and T5's buckets.
+    /// Adds `table[batch, head, key - query + queries - 1]` to each score: a number for each distance of a
+    /// key from its query, as T5 has it. f32, dense, `sides` of which the first two may be 1 for all to
+    /// share; the third is `queries + keys - 1`. [`super::relative`] has T5's buckets.
     ///
     /// # Errors
     /// As [`Attention::bias`].

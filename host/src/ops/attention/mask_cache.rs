@@ -83,7 +83,7 @@ pub struct BlockMaskCache<F, K> {
     build_ms: f64,
 }
 
-/// What a mask is found by.
+/// A mask is found by this.
 #[derive(PartialEq, Eq, Hash)]
 struct Place<K> {
     key: K,
@@ -98,7 +98,7 @@ struct Entry<F> {
     hits: u64,
 }
 
-/// What a [`BlockMaskCache`] has done so far.
+/// Numbers of a [`BlockMaskCache`] so far.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CacheStatistics {
     /// Calls that found their mask.
@@ -116,11 +116,11 @@ pub struct CacheStatistics {
     pub build_ms: f64,
 }
 
-/// As in `2 hits, 2 misses; 2 masks of 512 bytes kept, 0 given up; 0.031 ms to make them`.
+/// As in `hits 2, misses 2; kept 2 masks of 512 bytes, gave up 0; 0.031 ms to make them`.
 impl fmt::Display for CacheStatistics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let CacheStatistics { hits, misses, evicted, masks, bytes, build_ms } = self;
-        write!(f, "{hits} hits, {misses} misses; {masks} masks of {bytes} bytes kept, {evicted} given up; ")?;
+        write!(f, "hits {hits}, misses {misses}; kept {masks} masks of {bytes} bytes, gave up {evicted}; ")?;
         write!(f, "{build_ms:.3} ms to make them")
     }
 }
@@ -134,17 +134,17 @@ pub struct CachedMask<'a, K> {
     pub hits: u64,
     /// Its memory on the device.
     pub bytes: usize,
-    /// What it shows.
+    /// How much it shows.
     pub statistics: Statistics,
     plan: Plan,
 }
 
-/// As in `100 queries on 100 keys, full, 64 x 128, forward: 2 of 2 blocks (100.0 %), 2 of them in part; 16
-/// bytes, 1 hits`.
+/// As in `100 queries on 100 keys, full, 128 x 128, forward: 1 of 1 blocks (100.0 %), 1 of them in part; 8
+/// bytes, hits 1`.
 impl<K> fmt::Display for CachedMask<'_, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let CachedMask { hits, bytes, statistics, plan, .. } = self;
-        write!(f, "{plan}: {statistics}; {bytes} bytes, {hits} hits")
+        write!(f, "{plan}: {statistics}; {bytes} bytes, hits {hits}")
     }
 }
 
@@ -230,7 +230,7 @@ impl<F, K: Eq + Hash> BlockMaskCache<F, K> {
         self.entries.clear();
     }
 
-    /// What it has done so far. This waits until the masks are made.
+    /// Its numbers so far. This waits until the masks are made.
     ///
     /// # Errors
     /// The driver's error.
