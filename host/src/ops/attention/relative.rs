@@ -16,7 +16,8 @@ use super::places::distances;
 ///
 /// A query's place is on the diagonal that ends in the last query and the last key. From numbers for each
 /// bucket, [`gather`](crate::ops::index::gather) makes the table, and
-/// [`embedding_backward`](crate::ops::embedding::embedding_backward) sums its gradient by buckets.
+/// [`embedding_backward`](crate::ops::embedding::embedding_backward) sums its gradient, transposed to
+/// `[distances, heads]`, by buckets.
 ///
 /// ```
 /// use ironwarp::ops::attention::relative::buckets;
