@@ -4,10 +4,12 @@
 use crate::attention_case::{Number, Outcome, device, is_hopper};
 use half::{bf16, f16};
 use ironwarp::ops::attention::{
-    Attention, BiasGradient, Forward, Heads, HeadsMut, Mask, RelativeBiasGradient,
+    Attention, BiasGradient, Forward, Heads, HeadsMut, Mask, RelativeBiasGradient, relative::buckets,
 };
+use ironwarp::ops::embedding::embedding_backward;
+use ironwarp::ops::index::{Indices, gather};
 use ironwarp::tensor::DType;
-use ironwarp::{DeviceBuffer, Error};
+use ironwarp::{DeviceBuffer, Error, Tensor};
 use reference::Accumulated;
 use reference::attention::{Band, Bias, Rows, Sides, attention_with, bias_gradient};
 use testkit::{Family, compare, input, tolerance};
@@ -290,6 +292,43 @@ fn gradients_of_distances() -> Outcome {
     window.check::<bf16>()?;
     Case { sides: Sides { batch: 0, ..one }, ..plain }.check::<bf16>()?;
     if is_hopper()? { Case { by_kernel: true, ..window }.check::<f16>() } else { Ok(()) }
+}
+
+/// Numbers of T5's buckets to a table, and its gradient back to them, as the book says.
+#[test]
+fn gradients_of_buckets() -> Outcome {
+    let stream = device()?.stream()?;
+    let (rows, heads, count, size) = (40, 2, 8, 16);
+    let (sides, distances) = ([1, rows, heads, size], 2 * rows - 1);
+    let buckets = buckets(rows, rows, count, 20, true)?;
+    let indices = Indices::from_slice(&stream, &buckets, count)?;
+    let weights: Vec<f32> = (0..heads * count).map(|place| place as f32 / 8.0).collect();
+    let of_buckets = Tensor::from_slice(&stream, &[heads, count], &weights)?;
+    let table = gather(&stream, &of_buckets, 1, &indices)?;
+    let want = (0..heads * distances).map(|at| weights[at / distances * count + buckets[at % distances]]);
+    assert_eq!(table.to_vec::<f32>(&stream)?, want.collect::<Vec<_>>());
+
+    let x = DeviceBuffer::from_slice(&stream, &input::<bf16>(Family::Normal, 1, rows * heads * size))?;
+    let sums = DeviceBuffer::from_slice(&stream, &vec![6.0f32; heads * rows])?;
+    let of_x = Heads::new(&x, sides);
+    let forward =
+        Forward { queries: of_x, keys: of_x, values: of_x, output: of_x, log_sum_exp: (&sums).into() };
+    let mut out = Tensor::zeros(&stream, &[heads, distances], DType::F32)?;
+    let (data, sides) = (table.as_view::<f32>()?, [1, heads, distances]);
+    let to = out.view_mut()?.into_view::<f32>()?;
+    RelativeBiasGradient::new(forward, of_x, data, sides, to).run(&stream)?;
+    let by_buckets = embedding_backward(&stream, &out.t()?, &indices, count)?.to_vec::<f32>(&stream)?;
+    let of_table = out.to_vec::<f32>(&stream)?;
+    for (at, got) in by_buckets.into_iter().enumerate() {
+        let (bucket, head) = (at / heads, at % heads);
+        let of_bucket = (0..distances).filter(|&distance| buckets[distance] == bucket);
+        let terms = of_bucket.map(|distance| f64::from(of_table[head * distances + distance]));
+        let (sum, most) = terms.fold((0.0, 0.0), |(sum, most), term| (sum + term, most + term.abs()));
+        // No key at its query's place is behind it: that side's first bucket is empty.
+        assert_eq!(most == 0.0, bucket == count / 2, "{bucket}, {head}");
+        assert!((f64::from(got) - sum).abs() <= 1e-6 * most, "{bucket}, {head}: {got}, {sum}");
+    }
+    Ok(())
 }
 
 /// NaN stays in its row of its head.

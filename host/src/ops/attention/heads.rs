@@ -44,8 +44,10 @@ impl Shape {
     fn dilated(self, stride: usize) -> Result<Self> {
         let Shape { sides: [batch, rows, heads, size], strides: [matrix, row, head, element], .. } = self;
         if stride == 0 || !rows.is_multiple_of(stride) {
-            let (got, hint) =
-                (format!("{stride} of {rows} rows"), "fill up the rows, and mask what is added");
+            let (got, hint) = (
+                format!("{stride} of {rows} rows"),
+                "fill up the rows at their ends; a causal mask hides what is added",
+            );
             return Err(invalid("the stride", got, "a part of the rows' number".to_owned(), hint));
         }
         let (of_each, far) = (rows / stride, row.saturating_mul(stride));
