@@ -175,6 +175,9 @@ fn memory_is_bounded() -> Outcome {
         assert_eq!(counts(&mut cache)?, want, "{lengths:?}");
     }
     assert_eq!(cache.statistics()?.bytes, 2 * bytes);
+    // No queries, no lists.
+    self::attend(&stream, Case { queries: 0, ..case }, Own::default(), &mut cache, &[])?;
+    assert_eq!(counts(&mut cache)?, [3, 5, 2, 2]);
     let mut small = Documents::new(bytes - 1);
     for calls in 1..3 {
         attend(&mut small, &a)?;

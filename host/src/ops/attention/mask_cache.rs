@@ -191,7 +191,8 @@ impl<F, K: Eq + Hash> BlockMaskCache<F, K> {
         self.misses += 1;
         self.take_times(Event::is_reached)?;
         self.makings.push(making);
-        if mask.bytes() <= self.most_bytes {
+        // Without queries or keys there is nothing to keep, and nothing that bounds how many are kept.
+        if (1..=self.most_bytes).contains(&mask.bytes()) {
             self.make_room(mask.bytes());
             self.entries.insert(place, Entry { mask: mask.clone(), used: self.calls, hits: 0 });
         }
