@@ -140,6 +140,8 @@ fn bench_processes(session: &mut Session, devices: &[Device], sizes: &[usize]) -
         })?;
         runner.finish(&stream)?;
         others.end()?;
+        drop(runner);
+        others.answer()?;
     }
     Ok(())
 }

@@ -97,11 +97,13 @@ impl Others {
         self.ranks.iter_mut().for_each(|(_, to, _)| drop(to.write_all(&[TURN])));
     }
 
+    /// Has all ranks drop the case. To be followed by [`answer`](Others::answer) when the first rank has
+    /// dropped its own: ranks drop NCCL's communicators together.
     pub fn end(&mut self) -> Outcome {
         for (_, to, _) in &mut self.ranks {
             to.write_all(&[END])?;
         }
-        self.answer()
+        Ok(())
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A rank has two connections: one for its calls, and one by which it connects to those that it calls for the
 //! first time. On each it sends one request at a time, and waits for the answer. The hub answers when all
-//! ranks of the group have sent theirs. A connection that ends without [`BYE`] ends the group: the others are
-//! answered with an error.
+//! ranks of the group have sent theirs. A connection that ends before all ranks [`LEAVE`] ends the group: the
+//! others are answered with an error.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -24,8 +24,8 @@ pub const RECEIVE: u32 = 6;
 /// The first request of a connection: `peer` is the rank's number, `operator` the number of ranks, `dtype`
 /// which [`Line`] it is.
 pub const JOIN: u32 = 7;
-/// The last one, which has no answer.
-pub const BYE: u32 = 8;
+/// The last one. Ranks leave together, as NCCL's do on one machine.
+pub const LEAVE: u32 = 8;
 
 /// `ncclInvalidUsage`: ranks that do not call the same.
 const MISMATCH: i32 = 5;
@@ -134,7 +134,6 @@ fn serve(lines: &[Mutex<Group>; 2], mut connection: TcpStream) {
     }
     loop {
         match receive(&mut connection) {
-            Ok((Head { kind: BYE, .. }, _)) => return,
             Ok((head, given)) => locked(group).request(rank, head, given),
             Err(_) => return lines.iter().for_each(|line| locked(line).end()),
         }
@@ -186,7 +185,10 @@ impl Group {
     /// When all ranks wait with the same call, it is done.
     fn all(&mut self) {
         let is_pair = |(head, _): &(Head, Vec<u8>)| matches!(head.kind, SEND | RECEIVE);
-        if self.waiting.len() < self.ranks || self.waiting.values().any(is_pair) {
+        let leaves = self.waiting.values().filter(|(head, _)| head.kind == LEAVE).count();
+        // A rank that leaves waits for the others, whose calls wait for it.
+        let is_torn = leaves > 0 && leaves < self.ranks;
+        if self.waiting.len() < self.ranks || is_torn || self.waiting.values().any(is_pair) {
             return;
         }
         let mut parts: Vec<(u32, (Head, Vec<u8>))> = self.waiting.drain().collect();
@@ -212,7 +214,7 @@ fn results(head: Head, given: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
         bytes[rank * each..][..each].to_vec()
     };
     Some(match head.kind {
-        JOIN => vec![Vec::new(); ranks],
+        JOIN | LEAVE => vec![Vec::new(); ranks],
         ALL_REDUCE => vec![combine(head.dtype, head.operator, given)?; ranks],
         REDUCE_SCATTER => {
             let all = combine(head.dtype, head.operator, given)?;

@@ -10,7 +10,8 @@
 //! it, or both of a pair, and queues the call then. Until it has, the communicator is in progress.
 //!
 //! As with NCCL, a communicator ends, and an abort returns, when no graph has its calls any more: a user
-//! object of each graph tells when that is.
+//! object of each graph tells when that is. And it ends together with those of the other ranks: whoever
+//! destroys one waits until all do, or until a rank aborts or dies.
 //!
 //! The functions check what NCCL checks: the config's head, arguments, and that a communicator is used by one
 //! thread at a time.
@@ -38,6 +39,8 @@ const IN_PROGRESS: Code = 7;
 /// The variable with the version that the library says it has.
 const VERSION_VARIABLE: &str = "FAKE_NCCL_VERSION";
 const VERSION: c_int = 22_809;
+/// The variable by which the library makes no ids.
+const NO_ID_VARIABLE: &str = "FAKE_NCCL_NO_ID";
 
 type Callback = unsafe extern "C" fn(*mut c_void);
 
@@ -110,6 +113,9 @@ pub unsafe extern "C" fn ncclGetVersion(version: *mut c_int) -> Code {
 /// `id` is a place to write to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> Code {
+    if std::env::var_os(NO_ID_VARIABLE).is_some() {
+        return SYSTEM_ERROR;
+    }
     let Ok(address) = hub::start() else { return SYSTEM_ERROR };
     // SAFETY: the caller's promise.
     unsafe { (*id).0 = address };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use crate::hub::{self, BYE, Head, JOIN, RECEIVE, SEND};
+use crate::hub::{self, Head, JOIN, LEAVE, RECEIVE, SEND};
 use crate::{IN_PROGRESS, REMOTE_ERROR, SUCCESS, SYSTEM_ERROR};
 
 /// `ncclComm_t`.
@@ -120,14 +120,6 @@ impl Line {
         self.state.load(Ordering::Acquire)
     }
 
-    /// Says that the rank leaves.
-    fn leave(&self) {
-        if let Some(connection) = &*locked(&self.connection) {
-            // The hub may have gone.
-            let _ = hub::send(connection, Head { kind: BYE, dtype: 0, operator: 0, peer: 0 }, &[]);
-        }
-    }
-
     /// Ends whatever waits for an answer.
     fn abort(&self) {
         if let Some(connection) = &*locked(&self.to_abort) {
@@ -218,12 +210,12 @@ impl Rank {
         address.cast_mut().cast()
     }
 
-    /// The end of a rank whose calls are done. Waits for graphs that have some.
+    /// The end of a rank whose calls are done. Waits for graphs that have some, then for the other ranks.
     pub fn leave(&self) {
         self.finish();
         self.graphs.wait();
-        self.line.leave();
-        self.connects.leave();
+        // Ranks that have gone in another way are waited for no more.
+        let _ = self.line.ask(Head { kind: LEAVE, dtype: 0, operator: 0, peer: 0 }, &[]);
     }
 
     /// Ends all that waits. Calls that are still queued find no connection. Then waits for graphs, as NCCL

@@ -83,17 +83,44 @@ fn a_rank_missing_in_a_graph_hangs_nobody() -> Result<()> {
     let limit = limit_with_joins(&devices);
     let group = Group::with_options(&devices, options(limit))?;
     let limit = Duration::from_millis(limit);
+    all_end(group, move |rank| replays(rank, limit))
+}
+
+/// Runs `work` for each rank on a thread of its own. Not in a scope: a rank that hangs must not have the test
+/// hang.
+fn all_end(group: Group, work: impl Fn(Communicator) -> Result<()> + Clone + Send + 'static) -> Result<()> {
     let (tell, ended) = std::sync::mpsc::channel();
-    // Not in a scope: a rank that hangs must not have the test hang.
+    let ranks = group.ranks();
     for rank in group.into_communicators() {
-        let tell = tell.clone();
-        std::thread::spawn(move || tell.send(replays(rank, limit)));
+        let (tell, work) = (tell.clone(), work.clone());
+        std::thread::spawn(move || tell.send(work(rank)));
     }
     drop(tell);
-    for _ in 0..2 {
-        ended.recv_timeout(Duration::from_secs(60)).expect("a rank hangs or has panicked")?;
-    }
-    Ok(())
+    (0..ranks)
+        .try_for_each(|_| ended.recv_timeout(Duration::from_secs(60)).expect("a rank hangs or has panicked"))
+}
+
+/// A graph that is replayed when its communicator has gone, and not by the other rank: it ends all the same.
+#[test]
+fn a_graph_that_outlives_its_communicator_hangs_nobody() -> Result<()> {
+    with_nccl!(2);
+    let Some(devices) = ready(2)? else { return Ok(()) };
+    let group = Group::with_options(&devices, options(limit_with_joins(&devices)))?;
+    all_end(group, |rank| {
+        let (number, stream) = (rank.rank(), rank.device().stream()?);
+        let x = DeviceBuffer::from_slice(&stream, &[number as i32 + 1; 5])?;
+        let mut graph = Graph::capture(&stream, (Some(rank), x), |stream, (rank, x)| {
+            let rank = rank.as_mut().expect("it is there");
+            rank.all_reduce(stream, Reduction::Sum, &mut *x)
+        })?;
+        graph.replay(&stream)?;
+        assert_eq!(graph.inputs().1.to_vec(&stream)?, [3; 5]);
+        graph.inputs_mut().0 = None;
+        if number == 0 {
+            graph.replay(&stream)?;
+        }
+        stream.synchronize()
+    })
 }
 
 /// Replays a graph; rank 0 replays it once more.

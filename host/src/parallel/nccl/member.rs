@@ -55,6 +55,13 @@ pub struct Place {
     pub failure: Arc<Failure>,
 }
 
+impl Place {
+    /// How failures get to the rank, and from it, also while it joins.
+    pub fn link(&self) -> Link {
+        Link { failure: self.failure.clone(), seat: self.seat }
+    }
+}
+
 impl Member {
     /// Joins a group. Waits for all ranks; those of this process hear at once when this one fails.
     #[track_caller]
@@ -157,8 +164,9 @@ impl Member {
         input: Option<Operand<'_>>,
         output: Option<Operand<'_>>,
     ) -> Result<()> {
+        // With its thread: the graph may be replayed when the communicator has gone.
         if let Some(capture) = stream.capture()? {
-            capture.keep_alive(self.shared.clone());
+            capture.keep_alive(self.watch.clone());
         }
         let sequence = self.shared.enter(call);
         if plan.algorithm == Algorithm::Local {

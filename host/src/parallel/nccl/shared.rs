@@ -30,8 +30,9 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// How long a rank that could not join waits for it: no rank is left whose end would, and errors are to come
 /// within two seconds of the limit.
 const JOIN_PATIENCE: Duration = Duration::from_millis(1500);
-/// How long the end of a rank waits for it: a process that ends while NCCL still aborts has crashed in it. A
-/// graph with calls of the communicator holds up the abort for as long as it lives.
+/// How long the end of a rank waits for its communicator's end: a process that ends while NCCL still aborts
+/// has crashed in it. A graph with calls of the communicator holds up the abort for as long as it lives, and
+/// ranks of the machine that have not dropped theirs hold up both.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The first failure among the ranks of a group that this process has.
@@ -106,8 +107,8 @@ pub struct Shared {
     pub limit: Duration,
     /// `None` when it was aborted: then there is a failure.
     handle: Mutex<Option<Handle>>,
-    /// The thread that aborts it.
-    aborting: Mutex<Option<JoinHandle<()>>>,
+    /// The thread that ends it.
+    ending: Mutex<Option<JoinHandle<()>>>,
     pub failure: Arc<Failure>,
     /// Of marks; then a number for barriers.
     pub counts: DeviceBuffer<u32>,
@@ -142,16 +143,30 @@ fn settle(library: &Library, comm: Comm, told: Code, limit: Duration, failure: &
     if code == SUCCESS { Ok(()) } else { Err(code) }
 }
 
-/// Stops all that a communicator has queued. NCCL does that at once, but returns when no graph has calls of
-/// the communicator any more. So a thread of its own waits, which keeps nothing of the rank but the device.
-fn abort(library: &'static Library, device: &Device, comm: Handle) -> Option<JoinHandle<()>> {
+/// How NCCL ends a communicator.
+#[derive(Clone, Copy)]
+enum End {
+    /// Its calls have ended.
+    Destroy,
+    /// Stops all that it has queued, at once.
+    Abort,
+}
+
+/// Ends a communicator. NCCL returns when no graph has calls of it any more, and when the other ranks of the
+/// machine end theirs, which may first wait for something that this rank does next. So a thread of its own
+/// waits, which keeps nothing of the rank but the device.
+fn end(library: &'static Library, device: &Device, comm: Handle, how: End) -> Option<JoinHandle<()>> {
     let own = device.clone();
+    let function = match how {
+        End::Destroy => library.comm_destroy,
+        End::Abort => library.comm_abort,
+    };
     // The context may be dead. What has failed is reported.
     let end = move |device: &Device| {
-        // SAFETY: a live communicator, which nobody gets any more.
-        let _ = device.clean_up(|| Ok(unsafe { (library.comm_abort)(comm.comm()) }));
+        // SAFETY: a live communicator, which nobody gets any more; destroyed, its calls have ended.
+        let _ = device.clean_up(|| Ok(unsafe { function(comm.comm()) }));
     };
-    let thread = Builder::new().name("ironwarp-nccl-abort".to_owned()).spawn(move || end(&own));
+    let thread = Builder::new().name("ironwarp-nccl-end".to_owned()).spawn(move || end(&own));
     // Without room for a thread, the caller waits.
     thread.map_err(|_| end(device)).ok()
 }
@@ -194,7 +209,7 @@ impl Shared {
             };
             failure.found(seat, &error);
             if !comm.is_null()
-                && let Some(thread) = abort(library, device, Handle(comm))
+                && let Some(thread) = end(library, device, Handle(comm), End::Abort)
             {
                 wait_until(JOIN_PATIENCE, || thread.is_finished());
             }
@@ -211,7 +226,7 @@ impl Shared {
             ranks,
             limit,
             handle: Mutex::new(Some(Handle(comm))),
-            aborting: Mutex::default(),
+            ending: Mutex::default(),
             failure,
             counts,
             seen,
@@ -244,24 +259,29 @@ impl Shared {
         // Another rank's failure may have come first.
         self.failure.found(self.seat, &error);
         self.abort(handle);
-        self.await_abort(PATIENCE);
+        self.await_end(PATIENCE);
         Ok(self.failure.check(self.seat)?)
     }
 
     /// Stops all that the communicator has queued, after a failure. Nobody waits for the handle meanwhile.
-    fn abort(&self, mut handle: MutexGuard<'_, Option<Handle>>) {
+    fn abort(&self, handle: MutexGuard<'_, Option<Handle>>) {
+        self.end(handle, End::Abort);
+    }
+
+    /// Begins the end of the communicator, if it has not begun.
+    fn end(&self, mut handle: MutexGuard<'_, Option<Handle>>, how: End) {
         let comm = handle.take();
         drop(handle);
         if let Some(comm) = comm {
-            let thread = abort(self.nccl, &self.device, comm);
-            *self.aborting.lock().unwrap_or_else(PoisonError::into_inner) = thread;
+            let thread = end(self.nccl, &self.device, comm, how);
+            *self.ending.lock().unwrap_or_else(PoisonError::into_inner) = thread;
         }
     }
 
-    /// Waits until the abort has ended, if there is one.
-    fn await_abort(&self, limit: Duration) {
+    /// Waits until the communicator has ended.
+    fn await_end(&self, limit: Duration) {
         wait_until(limit, || {
-            let thread = self.aborting.lock().unwrap_or_else(PoisonError::into_inner);
+            let thread = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
             thread.as_ref().is_none_or(JoinHandle::is_finished)
         });
     }
@@ -350,8 +370,7 @@ impl Drop for Shared {
         let _ = self.counts.synchronize();
         // The calls of a failed group may never end: then it aborts the communicator.
         let _ = self.look();
-        let Some(Handle(comm)) = self.handle().take() else { return self.await_abort(LAST_PATIENCE) };
-        // SAFETY: a live communicator, which nobody uses any more; its calls have ended.
-        let _ = self.device.clean_up(|| Ok(unsafe { (self.nccl.comm_destroy)(comm) }));
+        self.end(self.handle(), End::Destroy);
+        self.await_end(LAST_PATIENCE);
     }
 }

@@ -1,7 +1,7 @@
 //! A thread that aborts a communicator whose calls do not end.
 //!
-//! It goes with the last of those that have it: the rank's communicator, and whoever wants to tell of the
-//! rank's failure before the rank waits for its calls.
+//! It goes with the last of those that have it: the rank's communicator, graphs with its calls, and whoever
+//! wants to tell of the rank's failure before the rank waits for its calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
