@@ -367,14 +367,14 @@ impl Communicator {
         }?)
     }
 
-    /// How an all-reduce of `count` elements is done, and why not over peer memory, if it is not.
+    /// How an all-reduce of `count` elements is done, and why ranks have no peer memory, or no NCCL.
     pub fn explain(&self, count: usize, dtype: DType) -> Explanation {
         let plan = self.plan(&Call::new(Kind::AllReduce(Reduction::Sum), dtype, count));
-        let reason = match &self.member {
-            Member::Peer(_) => None,
-            Member::Nccl(member) => member.why.clone(),
+        let (reason, no_nccl) = match &self.member {
+            Member::Peer(member) => (None, member.no_nccl.clone()),
+            Member::Nccl(member) => (member.why.clone(), None),
         };
-        Explanation { plan, reason }
+        Explanation { plan, reason, no_nccl }
     }
 
     /// Every way in which an all-reduce of `count` elements can be done.

@@ -21,8 +21,9 @@ pub enum Backend {
     /// rounds sums of small floats at each rank, and may lose a NaN in [`Max`](super::Reduction::Max). It
     /// does not compare calls: ranks whose calls differ get a [`TimedOut`](crate::ParallelError::TimedOut),
     /// or wrong numbers. A group and its parts fail together. NCCL frees the memory of a failed communicator
-    /// once the graphs that captured its calls are gone; nothing else waits for them. A call that connects
-    /// ranks first, such as the first send to a rank, returns when all of its ranks have made it.
+    /// once the graphs that captured its calls are gone; nothing else waits for them. It frees that of others
+    /// when all ranks of the machine have dropped theirs: the drop waits for that, 5 seconds at most. A call
+    /// that connects ranks first, such as the first send to a rank, returns when all of its ranks have made it.
     Nccl,
 }
 
@@ -77,8 +78,8 @@ impl Group {
         let members: Vec<Member> = match backend {
             Backend::PeerMemory => {
                 let shared = Shared::open(devices, options)?;
-                let member = |rank| Member::Peer(peer::Member { shared: shared.clone(), rank, large: None });
-                (0..shared.ranks()).map(member).collect()
+                let member = |rank| peer::Member { shared: shared.clone(), rank, large: None, no_nccl: None };
+                (0..shared.ranks()).map(member).map(Member::Peer).collect()
             }
             Backend::Nccl => {
                 let member = |member: nccl::Member| Member::Nccl(member.because(why.clone()));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ironwarp::parallel::{Algorithm, Backend, Communicator, GroupOptions, Reduction};
 use ironwarp::{DType, DeviceBuffer, Error, ParallelError, Result, Stream, Tensor, bf16};
 
-use crate::nccl::{library, ready, sum, with_nccl};
+use crate::nccl::{library, parallel, ready, sum, with_nccl};
 use crate::ranks::{all_end_well, is_rank, joined, place};
 use crate::{devices, graphs, sequences};
 
@@ -144,6 +144,70 @@ fn processes_have_nccl_beside_peer_memory() -> Result<()> {
     assert_eq!(part.explain(LARGE, DType::I32).plan.algorithm, Algorithm::Nccl);
     assert_eq!(sum(&mut part, &first, 9)?, [3; 9]);
     drop((part, rank));
+    client.barrier("done").expect("the others come");
+    Ok(())
+}
+
+/// NCCL ends a communicator together with those of the other ranks of the machine: a rank that drops its own,
+/// and then does what another rank waits for, must not wait for that rank.
+#[test]
+fn processes_may_drop_communicators_one_after_the_other() -> Result<()> {
+    with_nccl!(2);
+    let Some(devices) = ready(2)? else { return Ok(()) };
+    if !is_rank() {
+        let test = "processes::processes_may_drop_communicators_one_after_the_other";
+        all_end_well(test, devices.len(), &[]);
+        return Ok(());
+    }
+    let (client, mut rank) = joined(GroupOptions { backend: None, ..options(20_000) })?;
+    let part = rank.split(Some(0), 0)?.expect("a color");
+    assert_eq!(part.explain(4 << 20, DType::I32).plan.algorithm, Algorithm::Nccl);
+    if rank.rank() == 1 {
+        drop(part);
+        client.barrier("rank 1 has dropped its part").expect("rank 0 comes");
+    } else {
+        client.barrier("rank 1 has dropped its part").expect("rank 1 comes");
+        drop(part);
+    }
+    drop(rank);
+    client.barrier("done").expect("the others come");
+    Ok(())
+}
+
+/// A rank whose NCCL makes no id: peer memory does it all, and says why; where NCCL is asked for, the rank's
+/// error is NCCL's.
+#[test]
+fn a_failing_nccl_is_explained() -> Result<()> {
+    with_nccl!(2);
+    let Some(devices) = ready(2)? else { return Ok(()) };
+    if !devices[0].is_software() {
+        testkit::skip("NVIDIA's NCCL makes ids");
+        return Ok(());
+    }
+    if !is_rank() {
+        all_end_well("processes::a_failing_nccl_is_explained", devices.len(), &[("FAKE_NCCL_NO_ID", "1")]);
+        return Ok(());
+    }
+    const WHY: &str = "rank 0 has no NCCL: rank 0, UniqueId::new: ";
+    let (client, mut rank) = joined(GroupOptions { backend: None, ..options(20_000) })?;
+    let explained = rank.explain(4 << 20, DType::I32);
+    assert_eq!((explained.plan.algorithm, &explained.reason), (Algorithm::Staged, &None));
+    assert!(explained.to_string().contains(&format!("; NCCL is not used: {WHY}")), "{explained}");
+    let stream = rank.device().stream()?;
+    assert_eq!(sum(&mut rank, &stream, 10)?, [3; 10]);
+    let number = rank.rank();
+    drop(rank);
+    let exchange = |name: &str, own: &[u8]| client.gather(name, own);
+    let wanted = GroupOptions { backend: Some(Backend::Nccl), ..options(20_000) };
+    let device = &devices[number as usize];
+    let error = parallel(Communicator::join(device, number, 2, exchange, wanted));
+    match &error {
+        ParallelError::Nccl { .. } if number == 0 => {}
+        ParallelError::NoPeerMemory { reason, .. } if number == 1 => {
+            assert!(reason.contains("NCCL is asked for; and ") && reason.contains(WHY), "{reason}");
+        }
+        _ => panic!("{error}"),
+    }
     client.barrier("done").expect("the others come");
     Ok(())
 }

@@ -107,6 +107,52 @@ fn a_rank_that_cannot_join_tells_the_others() -> Result<()> {
     Ok(())
 }
 
+/// A rank that fails or dies while ranks join each other through NCCL, for large calls: the others hear why,
+/// long before the limit.
+#[test]
+fn joins_through_nccl_end_when_a_rank_does() -> Result<()> {
+    with_nccl!(2);
+    let Some(devices) = ready(2)? else { return Ok(()) };
+    if !is_rank() {
+        for how in ["fails", "dies"] {
+            let test = "processes_failures::joins_through_nccl_end_when_a_rank_does";
+            let ends = ends(start(test, devices.len(), &[("HOW", how)]));
+            assert!(ends[0].success() && ends[1].success() == (how == "fails"), "{how}: {ends:?}");
+        }
+        return Ok(());
+    }
+    let dies = std::env::var("HOW").is_ok_and(|how| how == "dies");
+    let (world, client, device) = place()?;
+    // The first one is for memory that others open.
+    let code = driver::code::INVALID_VALUE;
+    let rule = Rule { function: "cuMemsetD8Async", nth: 2, code, times: Times::Once };
+    let is_culprit = world.rank == 1;
+    let _fault = is_culprit.then(|| driver::fault::scoped(&[rule]).expect("a rule that fits"));
+    let mut meetings = 0;
+    let exchange = |name: &str, own: &[u8]| {
+        let all = client.gather(name, own);
+        meetings += 1;
+        if dies && is_culprit && meetings == 2 {
+            std::process::abort();
+        }
+        all
+    };
+    let begun = Instant::now();
+    let options = GroupOptions { backend: None, ..options(30_000) };
+    let error = Communicator::join(&device, world.rank, world.size, exchange, options).map(drop);
+    if is_culprit {
+        assert!(matches!(error, Err(Error::Driver(_))), "{error:?}");
+    } else {
+        let text = parallel(error).to_string();
+        let wanted = if dies { ") has ended" } else { "rank 1: cuMemsetD8Async" };
+        assert!(text.contains("rank 1 (process ") == dies && text.contains(wanted), "{text}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    // Leaving the job would wait for a rank that has died.
+    std::mem::forget(client);
+    Ok(())
+}
+
 /// A rank that is stopped lives, and does not come.
 #[test]
 fn a_stopped_process_is_missing_after_the_limit() -> Result<()> {

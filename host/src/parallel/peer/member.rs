@@ -18,6 +18,8 @@ pub(in crate::parallel) struct Member {
     pub rank: u32,
     /// For what NCCL does faster, between processes that have it. It fails with the group.
     pub large: Option<nccl::Member>,
+    /// Why there is no NCCL for that, where it would be used.
+    pub no_nccl: Option<String>,
 }
 
 impl Member {
@@ -103,7 +105,7 @@ impl Member {
         // The others wait for it in the new group.
         let shared = self.shared.child(threads, &answer).inspect_err(|error| self.fail(error))?;
         let rank = answer.members.iter().position(|&rank| rank == self.rank).unwrap_or(0);
-        Ok(Some(Member { shared, rank: rank as u32, large: None }))
+        Ok(Some(Member { shared, rank: rank as u32, large: None, no_nccl: None }))
     }
 
     /// As [`Member::split`], of processes: they meet by the host memory that they share. Ranks without a

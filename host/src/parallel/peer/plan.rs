@@ -43,12 +43,16 @@ pub struct Explanation {
     pub plan: Plan,
     /// Why ranks do not reach each other's memory, where they do not.
     pub reason: Option<String>,
+    /// Why processes that reach each other's memory have no NCCL for large calls, where they asked for no
+    /// back end.
+    pub no_nccl: Option<String>,
 }
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.plan)?;
-        self.reason.as_ref().map_or(Ok(()), |reason| write!(f, "; peer memory is not used: {reason}"))
+        self.reason.iter().try_for_each(|reason| write!(f, "; peer memory is not used: {reason}"))?;
+        self.no_nccl.iter().try_for_each(|reason| write!(f, "; NCCL is not used: {reason}"))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Joining a group as a process.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
@@ -34,6 +35,8 @@ struct Joining<'a> {
     rank: u32,
     options: GroupOptions,
     offers: Vec<Offer>,
+    /// Why this rank has no NCCL.
+    no_nccl: Option<Error>,
 }
 
 /// Memory of a rank that others open.
@@ -54,7 +57,8 @@ pub fn join(
 ) -> Result<Member> {
     const OFFERS: &str = "what ranks offer";
     const ANSWERS: &str = "whether ranks reach each other";
-    let mut offer = Offer::new(rank, options);
+    let id = id_of(rank, options);
+    let mut offer = Offer::new(options, &id);
     let own = offer.fill(device, (rank, ranks), options);
     if let Err(error) = &own {
         offer.failure = brief(&error.to_string()).to_owned();
@@ -63,7 +67,7 @@ pub fn join(
     let own = own?;
     let cannot = offers.iter().position(|offer| !offer.failure.is_empty());
     cannot.map_or(Ok(()), |other| Err(cannot_join(rank, other, &offers[other].failure)))?;
-    let joining = Joining { device, rank, options, offers };
+    let joining = Joining { device, rank, options, offers, no_nccl: id.err() };
     let reached = joining.reach(own.as_ref());
     let said = match &reached {
         Ok(Ok(_)) => Said::Reached,
@@ -110,23 +114,35 @@ fn cannot_join(rank: u32, other: usize, reason: &str) -> Error {
     ParallelError::Aborted { rank, first: format!("rank {other} cannot join: {reason}") }.into()
 }
 
+/// NCCL's id of the group, from the first rank; no bytes from the others, or where NCCL is not wanted.
+///
+/// # Errors
+/// Why the rank has no NCCL. Peer memory may do.
+fn id_of(rank: u32, options: GroupOptions) -> Result<Vec<u8>> {
+    if options.backend == Some(Backend::PeerMemory) {
+        return Ok(Vec::new());
+    }
+    library().map_err(ParallelError::NoNccl)?;
+    if rank == 0 { Ok(UniqueId::new()?.as_bytes().to_vec()) } else { Ok(Vec::new()) }
+}
+
+/// The start of the system, and this process.
+fn system() -> io::Result<(String, Process)> {
+    let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let process = Process::own()?.ok_or(io::ErrorKind::NotFound)?;
+    Ok((machine.trim().to_owned(), process))
+}
+
 impl Offer {
-    /// The offer of a rank that has nothing yet.
-    fn new(rank: u32, options: GroupOptions) -> Self {
-        let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let has_nccl = options.backend != Some(Backend::PeerMemory) && library().is_ok();
-        // Without an id the first rank has no NCCL; peer memory may do.
-        let id = match (rank, has_nccl) {
-            (0, true) => UniqueId::new().map(|id| id.as_bytes().to_vec()),
-            _ => Ok(Vec::new()),
-        };
+    /// The offer of a rank that has nothing yet but NCCL's id, or the reason why it has no NCCL.
+    fn new(options: GroupOptions, id: &Result<Vec<u8>>) -> Self {
         Offer {
-            machine: machine.trim().to_owned(),
-            process: Process::own().unwrap_or(Process { number: 0, begun: 0 }),
+            machine: String::new(),
+            process: Process { number: 0, begun: 0 },
             device: String::new(),
             backend: options.backend,
-            has_nccl: has_nccl && id.is_ok(),
-            id: id.unwrap_or_default(),
+            no_nccl: id.as_ref().err().map_or_else(String::new, |error| brief(&error.to_string()).to_owned()),
+            id: id.as_ref().map_or_else(|_| Vec::new(), Clone::clone),
             handle: Vec::new(),
             file: -1,
             room: 0,
@@ -153,9 +169,12 @@ impl Offer {
             self.hindrance = "NCCL is asked for".to_owned();
             return Ok(None);
         }
-        if self.process.number == 0 || self.machine.is_empty() {
-            self.hindrance = "the system shows no processes (`/proc`)".to_owned();
-            return Ok(None);
+        match system() {
+            Ok((machine, process)) => (self.machine, self.process) = (machine, process),
+            Err(error) => {
+                self.hindrance = format!("the system shows no processes (`/proc`): {error}");
+                return Ok(None);
+            }
         }
         let memory = own_memory(device, ranks as usize)?;
         match handle_of(device, &memory) {
@@ -219,55 +238,68 @@ impl Joining<'_> {
         Ok(words.and_then(|words| Ok((opened?, words))))
     }
 
-    /// Whether all ranks have NCCL.
-    fn has_nccl(&self) -> bool {
-        self.offers.iter().all(|offer| offer.has_nccl)
+    /// Which rank has no NCCL, and why: the same on all ranks.
+    fn without_nccl(&self) -> Option<String> {
+        let without = self.offers.iter().position(|offer| !offer.no_nccl.is_empty());
+        without.map(|rank| format!("rank {rank} has no NCCL: {}", self.offers[rank].no_nccl))
     }
 
-    fn nccl_member(&self, why: Option<String>) -> Result<nccl::Member> {
-        let id = UniqueId::from_bytes(&self.offers[0].id)?;
+    /// The rank's place among those that use NCCL.
+    fn place(&self) -> nccl::Place {
         let seat = nccl::Seat { rank: self.rank, whole: self.rank };
-        let place = nccl::Place { seat, ranks: self.ranks(), failure: Arc::default() };
-        Ok(nccl::Member::join(self.device, place, &id, self.options)?.because(why))
+        nccl::Place { seat, ranks: self.ranks(), failure: Arc::default() }
+    }
+
+    fn nccl_member(&self, place: nccl::Place) -> Result<nccl::Member> {
+        let id = UniqueId::from_bytes(&self.offers[0].id)?;
+        nccl::Member::join(self.device, place, &id, self.options)
     }
 
     fn over_peer_memory(&self, own: Own, opened: Opened, words: Words) -> Result<Member> {
-        let words = Arc::new(words);
-        let large = match self.has_nccl() && self.ranks() > 1 {
-            true => Some(self.nccl_member(None)?),
-            false => None,
-        };
+        let (words, place) = (Arc::new(words), self.place());
+        let no_nccl = self.without_nccl();
+        let wants_nccl = self.options.backend.is_none() && self.ranks() > 1;
+        let has_nccl = wants_nccl && no_nccl.is_none();
         let watched = Watched {
             words: words.clone(),
             rank: self.rank,
             processes: self.offers.iter().map(|offer| offer.process).collect(),
-            nccl: large.as_ref().map(nccl::Member::link),
+            nccl: has_nccl.then(|| place.link()),
             is_software: self.device.is_software(),
         };
-        let watch = Watch::start(watched).inspect_err(|error| {
-            words.fail(&error.to_string());
+        let fail = |error: &Error| {
+            words.fail(&format!("rank {}: {error}", self.rank));
             words.abort();
-        })?;
-        let calls = Arc::new(Book::new(words.clone(), self.rank, self.ranks()));
+        };
+        let watch = Watch::start(watched).inspect_err(fail)?;
         let mut addresses = opened.addresses;
         addresses[self.rank as usize] = own.memory.as_ptr().raw();
-        let seat = Seat::new(self.device, self.rank, own.memory, opened, words, watch);
+        let seat = Seat::new(self.device, self.rank, own.memory, opened, words.clone(), watch);
+        // The seat is there: a rank that dies, or fails here, ends the others' wait, and keeps its memory until
+        // they have closed it.
+        let large = match has_nccl {
+            true => Some(self.nccl_member(place).inspect_err(fail)?),
+            false => None,
+        };
+        let calls = Arc::new(Book::new(words.clone(), self.rank, self.ranks()));
         let room = self.offers.iter().map(|offer| offer.room).min().unwrap_or(1);
         let size = (self.ranks(), room);
-        let shared = Shared::of_processes(seat, calls, addresses, size, self.options, large.is_some());
-        Ok(Member::Peer(peer::Member { shared, rank: self.rank, large }))
+        let shared = Shared::of_processes(seat, calls, addresses, size, self.options, has_nccl);
+        let no_nccl = no_nccl.filter(|_| wants_nccl);
+        Ok(Member::Peer(peer::Member { shared, rank: self.rank, large, no_nccl }))
     }
 
-    fn through_nccl(&self, reason: String) -> Result<Member> {
+    fn through_nccl(mut self, reason: String) -> Result<Member> {
         if self.options.backend == Some(Backend::PeerMemory) {
             return Err(ParallelError::NoPeerMemory { rank: self.rank, reason }.into());
         }
-        if !self.has_nccl() {
-            library().map_err(ParallelError::NoNccl)?;
-            let without = self.offers.iter().position(|offer| !offer.has_nccl).unwrap_or(0);
-            let reason = format!("{reason}; and rank {without} has no NCCL");
+        if let Some(error) = self.no_nccl.take() {
+            return Err(error);
+        }
+        if let Some(without) = self.without_nccl() {
+            let reason = format!("{reason}; and {without}");
             return Err(ParallelError::NoPeerMemory { rank: self.rank, reason }.into());
         }
-        Ok(Member::Nccl(self.nccl_member(Some(reason))?))
+        Ok(Member::Nccl(self.nccl_member(self.place())?.because(Some(reason))))
     }
 }

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::watch::Process;
 use crate::parallel::group::Backend;
 
-/// Bytes of a reason that ranks exchange.
-const MOST: usize = 600;
+/// Bytes of a reason that ranks exchange: an offer with three fits in a letter (`words::LETTER`).
+const MOST: usize = 500;
 
 /// The words of a rank. They travel as JSON.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +20,8 @@ pub struct Offer {
     /// The number that its device alone has.
     pub device: String,
     pub backend: Option<Backend>,
-    pub has_nccl: bool,
+    /// Why it has no NCCL; empty if it has.
+    pub no_nccl: String,
     /// NCCL's id of the group, from the first rank.
     pub id: Vec<u8>,
     /// By which others open its memory.
@@ -102,12 +103,12 @@ impl Offer {
             "begun": self.process.begun,
             "device": self.device,
             "backend": name_of(self.backend),
-            "has_nccl": self.has_nccl,
+            "no_nccl": self.no_nccl,
             "id": hexadecimal(&self.id),
             "handle": hexadecimal(&self.handle),
             "file": self.file,
             "room": self.room,
-            "hindrance": self.hindrance,
+            "hindrance": brief(&self.hindrance),
             "failure": self.failure,
         });
         value.to_string().into_bytes()
@@ -125,7 +126,7 @@ impl Offer {
             process: Process { number: u32::try_from(number("process")?).ok()?, begun },
             device: text("device")?,
             backend: backends.into_iter().find(|known| name_of(*known) == backend)?,
-            has_nccl: value.get("has_nccl")?.as_bool()?,
+            no_nccl: text("no_nccl")?,
             id: bytes_of(&text("id")?)?,
             handle: bytes_of(&text("handle")?)?,
             file: i32::try_from(value.get("file")?.as_i64()?).ok()?,
@@ -143,6 +144,9 @@ pub fn hindrance(offers: &[Offer]) -> Option<String> {
     }
     let first = &offers[0];
     for (rank, offer) in offers.iter().enumerate() {
+        if !offer.hindrance.is_empty() {
+            return Some(format!("rank {rank}: {}", offer.hindrance));
+        }
         if offer.machine != first.machine {
             return Some(format!("rank {rank} is on another machine than rank 0"));
         }
@@ -152,9 +156,6 @@ pub fn hindrance(offers: &[Offer]) -> Option<String> {
                  run at the same time"
             ));
         }
-        if !offer.hindrance.is_empty() {
-            return Some(format!("rank {rank}: {}", offer.hindrance));
-        }
     }
     None
 }
@@ -162,6 +163,7 @@ pub fn hindrance(offers: &[Offer]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parallel::process::words::LETTER;
 
     fn offer(number: u32) -> Offer {
         Offer {
@@ -169,7 +171,7 @@ mod tests {
             process: Process { number, begun: 1 << 40 },
             device: number.to_string(),
             backend: Some(Backend::PeerMemory),
-            has_nccl: true,
+            no_nccl: "not here".to_owned(),
             id: vec![0, 255, 16],
             handle: vec![7; 64],
             file: -1,
@@ -202,6 +204,27 @@ mod tests {
         for wrong in [&b"{}"[..], b"", b"\xff", b"[]"] {
             assert_eq!(Offer::from_bytes(wrong), None);
         }
+    }
+
+    /// Whatever there is to say: parts of a group meet by letters of a fixed length.
+    #[test]
+    fn offers_fit_in_a_letter() {
+        let reason = "\n\"".repeat(MOST);
+        let offer = Offer {
+            machine: "0".repeat(36),
+            process: Process { number: u32::MAX, begun: u64::MAX },
+            device: format!("{:02x?}", [255; 16]),
+            no_nccl: brief(&reason).to_owned(),
+            id: vec![255; 128],
+            handle: vec![255; 64],
+            file: i32::MIN,
+            room: u32::MAX,
+            hindrance: reason.clone(),
+            failure: brief(&reason).to_owned(),
+            ..offer(0)
+        };
+        let bytes = offer.to_bytes().len();
+        assert!(bytes <= LETTER * size_of::<u64>(), "{bytes} bytes");
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! A thread that looks whether the processes of a group's other ranks live, and that frees the rank's memory
 //! when no peer has it any more.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, sleep};
 use std::time::Duration;
+
+use rustix::io::Errno;
 
 use super::words::{Mark, Words};
 use crate::error::{Error, Result};
@@ -23,8 +26,19 @@ pub struct Process {
 
 impl Process {
     /// The process of this number, if it lives and can be seen.
-    pub fn of(number: u32) -> Option<Self> {
-        let text = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
+    ///
+    /// # Errors
+    /// When nothing can be seen of any process: too many files are open, for instance.
+    fn of(number: u32) -> io::Result<Option<Self>> {
+        match std::fs::read_to_string(format!("/proc/{number}/stat")) {
+            Ok(text) => Ok(Self::in_stat(number, &text)),
+            Err(error) if is_gone(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The process that its `stat` tells of, if it lives.
+    fn in_stat(number: u32, text: &str) -> Option<Self> {
         // The name, in brackets, may hold anything.
         let mut fields = text[text.rfind(')')? + 1..].split_ascii_whitespace();
         let is_dead = matches!(fields.next()?, "Z" | "X" | "x");
@@ -32,13 +46,25 @@ impl Process {
         (!is_dead).then_some(Process { number, begun })
     }
 
-    pub fn own() -> Option<Self> {
+    /// This process, if it can be seen.
+    pub fn own() -> io::Result<Option<Self>> {
         Self::of(std::process::id())
     }
 
+    /// Whether it lives. Where that cannot be told, it does: the next look tells.
     pub fn is_alive(self) -> bool {
-        Self::of(self.number) == Some(self)
+        self.lives_by(Self::of(self.number))
     }
+
+    /// Whether it lives, by what its number stands for now.
+    fn lives_by(self, now: io::Result<Option<Self>>) -> bool {
+        now.is_err() || now.is_ok_and(|now| now == Some(self))
+    }
+}
+
+/// Whether there is no such process: its file is not there, or went while it was read.
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
 
 /// The end of the thread that the rank has.
@@ -128,17 +154,34 @@ impl Watched {
 
 #[cfg(test)]
 mod tests {
-    use super::Process;
+    use std::io;
+
+    use rustix::io::Errno;
+
+    use super::{Process, is_gone};
+
+    /// A process that has no room for another file must not take its peers for dead.
+    #[test]
+    fn a_process_that_cannot_be_looked_at_lives() {
+        let own = Process::own().expect("`/proc`").expect("this one lives");
+        assert!(own.lives_by(Err(Errno::MFILE.into())));
+        assert!(own.lives_by(Ok(Some(own))) && !own.lives_by(Ok(None)));
+        for (errno, gone) in
+            [(Errno::NOENT, true), (Errno::SRCH, true), (Errno::MFILE, false), (Errno::ACCESS, false)]
+        {
+            assert_eq!(is_gone(&io::Error::from(errno)), gone, "{errno}");
+        }
+    }
 
     #[test]
     fn processes_are_seen() {
-        let own = Process::own().expect("this one lives");
+        let own = Process::own().expect("`/proc`").expect("this one lives");
         assert!(own.is_alive());
         assert!(!Process { begun: own.begun + 1, ..own }.is_alive());
         let mut child = std::process::Command::new("true").spawn().expect("a child");
         let number = child.id();
         // It ends, and is not waited for yet.
-        while Process::of(number).is_some() {
+        while Process::of(number).expect("`/proc`").is_some() {
             std::thread::yield_now();
         }
         child.wait().expect("it has ended");

@@ -37,7 +37,7 @@ const LETTERS: usize = FAILURE + LINE + TEXT;
 /// Words of the failure's text.
 const TEXT: usize = 128;
 /// Words of a letter, behind its number and its length.
-const LETTER: usize = 254;
+pub const LETTER: usize = 510;
 pub const CALLS: usize = LETTERS + MAX_RANKS * 2 * (2 + LETTER);
 /// Channels of a rank: calls of all ranks, those to each peer, those from each.
 pub const CHANNELS: usize = 1 + 2 * MAX_RANKS;
