@@ -23,6 +23,7 @@ mod rank;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rank::{Call, Rank, RankPtr};
 
@@ -39,8 +40,8 @@ const IN_PROGRESS: Code = 7;
 /// The variable with the version that the library says it has.
 const VERSION_VARIABLE: &str = "FAKE_NCCL_VERSION";
 const VERSION: c_int = 22_809;
-/// The variable by which the library makes no ids.
-const NO_ID_VARIABLE: &str = "FAKE_NCCL_NO_ID";
+/// The variable with the number of ids that the library makes in this process, and no more.
+const IDS_VARIABLE: &str = "FAKE_NCCL_IDS";
 
 type Callback = unsafe extern "C" fn(*mut c_void);
 
@@ -113,7 +114,9 @@ pub unsafe extern "C" fn ncclGetVersion(version: *mut c_int) -> Code {
 /// `id` is a place to write to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> Code {
-    if std::env::var_os(NO_ID_VARIABLE).is_some() {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let most = std::env::var(IDS_VARIABLE).ok().and_then(|most| most.parse().ok());
+    if MADE.fetch_add(1, Ordering::Relaxed) >= most.unwrap_or(u32::MAX) {
         return SYSTEM_ERROR;
     }
     let Ok(address) = hub::start() else { return SYSTEM_ERROR };

@@ -21,7 +21,6 @@ fn calls_through_nccl_end_in_time() -> Result<()> {
     with_nccl!(2);
     let Some(devices) = ready(2)? else { return Ok(()) };
     let group = Group::with_options(&devices, options(2000))?;
-    let begun = Instant::now();
     let results = std::thread::scope(|scope| {
         let threads: Vec<_> = group
             .into_communicators()
@@ -35,6 +34,7 @@ fn calls_through_nccl_end_in_time() -> Result<()> {
                         std::thread::sleep(Duration::from_millis(2500));
                         return Ok(());
                     }
+                    let begun = Instant::now();
                     let error = parallel(sum(&mut rank, &stream, 5));
                     assert!(matches!(error, ParallelError::TimedOut { rank: 0, sequence: 1, .. }), "{error}");
                     assert!(error.to_string().contains("all_reduce(Sum, 5 x i32)"), "{error}");

@@ -185,7 +185,7 @@ fn a_failing_nccl_is_explained() -> Result<()> {
         return Ok(());
     }
     if !is_rank() {
-        all_end_well("processes::a_failing_nccl_is_explained", devices.len(), &[("FAKE_NCCL_NO_ID", "1")]);
+        all_end_well("processes::a_failing_nccl_is_explained", devices.len(), &[("FAKE_NCCL_IDS", "0")]);
         return Ok(());
     }
     const WHY: &str = "rank 0 has no NCCL: rank 0, UniqueId::new: ";

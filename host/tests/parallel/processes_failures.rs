@@ -18,6 +18,10 @@ use testkit::job::signal;
 const LARGE: usize = 70_000;
 /// How long ranks wait.
 const LIMIT: u64 = 3000;
+/// Ranks that wait for this long, where an error is to come long before.
+const PATIENT: u64 = 30_000;
+/// A rank that waits for an error takes less than that.
+const AT_ONCE: Duration = Duration::from_millis(PATIENT / 2);
 
 fn sum(rank: &mut Communicator, count: usize) -> Result<()> {
     let stream = rank.device().stream()?;
@@ -47,7 +51,7 @@ fn a_killed_process_is_named_at_once() -> Result<()> {
         return Ok(());
     }
     let count = std::env::var("COUNT").ok().and_then(|text| text.parse().ok()).expect("a count");
-    let (client, mut rank) = joined(options(30_000))?;
+    let (client, mut rank) = joined(options(PATIENT))?;
     compiled(&mut rank)?;
     client.barrier("compiled").expect("the others come");
     if rank.rank() == rank.ranks() - 1 {
@@ -88,7 +92,7 @@ fn a_rank_that_cannot_join_tells_the_others() -> Result<()> {
     let rule = Rule { function: &function, nth: 1, code, times };
     let fault = (world.rank == 1).then(|| driver::fault::scoped(&[rule]).expect("a rule that fits"));
     let begun = Instant::now();
-    match Communicator::join(&device, world.rank, world.size, exchange, options(30_000)) {
+    match Communicator::join(&device, world.rank, world.size, exchange, options(PATIENT)) {
         Err(Error::Parallel(error)) if world.rank != 1 => {
             let text = error.to_string();
             assert!(matches!(*error, ParallelError::Aborted { .. }), "{text}");
@@ -97,10 +101,10 @@ fn a_rank_that_cannot_join_tells_the_others() -> Result<()> {
         Err(error) if world.rank == 1 => assert!(error.to_string().contains("memory"), "{error}"),
         other => panic!("{:?}", other.map(|rank| rank.rank())),
     }
-    assert!(begun.elapsed() < SLACK + SLACK, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
     drop(fault);
     // They can join again.
-    let mut rank = Communicator::join(&device, world.rank, world.size, exchange, options(30_000))?;
+    let mut rank = Communicator::join(&device, world.rank, world.size, exchange, options(PATIENT))?;
     sum(&mut rank, 10)?;
     drop(rank);
     client.barrier("done").expect("the others come");
@@ -138,7 +142,7 @@ fn joins_through_nccl_end_when_a_rank_does() -> Result<()> {
         all
     };
     let begun = Instant::now();
-    let options = GroupOptions { backend: None, ..options(30_000) };
+    let options = GroupOptions { backend: None, ..options(PATIENT) };
     let error = Communicator::join(&device, world.rank, world.size, exchange, options).map(drop);
     if is_culprit {
         assert!(matches!(error, Err(Error::Driver(_))), "{error:?}");
@@ -147,9 +151,41 @@ fn joins_through_nccl_end_when_a_rank_does() -> Result<()> {
         let wanted = if dies { ") has ended" } else { "rank 1: cuMemsetD8Async" };
         assert!(text.contains("rank 1 (process ") == dies && text.contains(wanted), "{text}");
     }
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
     // Leaving the job would wait for a rank that has died.
     std::mem::forget(client);
+    Ok(())
+}
+
+/// A rank that gets no id from NCCL for a part of the group: the others do not wait for it.
+#[test]
+fn a_part_without_an_id_fails_on_all_ranks() -> Result<()> {
+    with_nccl!(2);
+    let Some(devices) = ready(2)? else { return Ok(()) };
+    if !devices[0].is_software() {
+        testkit::skip("NVIDIA's NCCL makes ids");
+        return Ok(());
+    }
+    if !is_rank() {
+        let test = "processes_failures::a_part_without_an_id_fails_on_all_ranks";
+        all_end_well(test, devices.len(), &[("FAKE_NCCL_IDS", "1")]);
+        return Ok(());
+    }
+    let (client, mut rank) = joined(GroupOptions { backend: Some(Backend::Nccl), ..options(PATIENT) })?;
+    let begun = Instant::now();
+    let error = parallel(rank.split(Some(0), 0).map(drop));
+    match &error {
+        ParallelError::Nccl { .. } if rank.rank() == 0 => {}
+        ParallelError::Aborted { first, .. } if rank.rank() == 1 => {
+            assert!(first.contains("rank 0 got no id"), "{first}");
+        }
+        _ => panic!("{error}"),
+    }
+    assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
+    // The group is sound.
+    sum(&mut rank, 10)?;
+    drop(rank);
+    client.barrier("done").expect("the others come");
     Ok(())
 }
 
@@ -248,7 +284,7 @@ fn wrong_calls_of_processes_are_named() -> Result<()> {
         all_end_well("processes_failures::wrong_calls_of_processes_are_named", devices.len(), &[]);
         return Ok(());
     }
-    let (client, mut rank) = joined(options(30_000))?;
+    let (client, mut rank) = joined(options(PATIENT))?;
     compiled(&mut rank)?;
     let begun = Instant::now();
     for count in [10, LARGE] {
@@ -270,7 +306,7 @@ fn wrong_calls_of_processes_are_named() -> Result<()> {
         let text = parallel(sum(&mut part, 10)).to_string();
         assert!(text.contains("rank 0 has dropped its communicator after 1 calls"), "{text}");
     }
-    assert!(begun.elapsed() < SLACK + SLACK, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
     // The group that they are parts of is sound.
     sum(&mut rank, LARGE)?;
     drop(rank);

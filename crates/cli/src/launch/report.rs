@@ -78,12 +78,13 @@ impl Summary {
     pub fn add(&mut self, job: &Job, generation: Generation) {
         let mut difference = None;
         if let Some(first) = &generation.first {
-            let (records, _) = read_records(&job.records, generation.generation, self.size);
+            let (records, errors) = read_records(&job.records, generation.generation, self.size);
             difference = first_difference(&records);
             say_failure(first, generation.store_failure.as_ref());
             if let Some(difference) = &difference {
                 eprintln!("ironwarp: {}", bounded(difference));
             }
+            errors.iter().for_each(|error| eprintln!("ironwarp: {}", bounded(&error.to_string())));
             if !records.is_empty() {
                 let count = plural(records.len(), "flight record");
                 eprintln!("ironwarp: {count} in {}", bounded(&job.records.display().to_string()));

@@ -71,6 +71,16 @@ fn the_rank_that_is_stopped_is_named_and_killed() {
     }
 }
 
+#[test]
+fn a_record_that_cannot_be_read_is_said() {
+    let place = Place::new();
+    let script = "mkdir -p $IRONWARP_RECORDS; echo { > $IRONWARP_RECORDS/flight-g0-r0.json; exit 7";
+    let ended = place.shell(&["-n", "1", "--records", "records"], script);
+    assert_eq!(ended.code(), Some(7), "{}", ended.errors);
+    let said = |line: &str| line.contains("cannot read") && line.contains("flight-g0-r0.json");
+    assert!(ended.errors.lines().any(said), "{}", ended.errors);
+}
+
 /// These ranks know no store, whose end they could notice.
 #[test]
 fn ranks_end_with_their_launcher() {

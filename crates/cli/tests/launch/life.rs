@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::place::{PROGRAM, Place, end, run, signal, wait_for};
+use crate::place::{PATIENCE, PROGRAM, Place, end, run, signal, wait_for};
 
 #[test]
 fn a_rank_has_the_variables_of_two_launchers() {
@@ -106,13 +106,13 @@ fn a_job_is_started_again_as_often_as_allowed() {
 #[test]
 fn signals_go_to_all_ranks() {
     let place = Place::new();
-    let script = "trap 'echo got USR1' USR1; trap 'echo got TERM; exit 0' TERM; \
+    let script = "trap 'echo got USR1; echo x > told-$RANK' USR1; trap 'echo got TERM; exit 0' TERM; \
         turns=$(seq 400); echo x > ready-$RANK; for i in $turns; do sleep 0.05; done";
     let launcher = place.command(&["-n", "2"], &["sh", "-c", script]).spawn().unwrap();
     let process = launcher.id() as i32;
     (0..2).for_each(|rank| _ = wait_for(&place.path().join(format!("ready-{rank}"))));
     signal(process, "USR1");
-    std::thread::sleep(Duration::from_millis(300));
+    (0..2).for_each(|rank| _ = wait_for(&place.path().join(format!("told-{rank}"))));
     signal(process, "TERM");
     let ended = end(launcher);
     assert_eq!(ended.code(), Some(128 + 15), "{}", ended.errors);
@@ -127,19 +127,21 @@ fn signals_go_to_all_ranks() {
 fn who_ignores_signals_is_killed_and_a_second_signal_hurries() {
     for (seconds, twice) in [("0.3", false), ("60", true)] {
         let place = Place::new();
-        let script = "trap '' INT TERM; echo x > ready; for i in $(seq 400); do sleep 0.05; done";
+        let script = "trap 'echo x > told' INT; trap '' TERM; turns=$(seq 400); echo x > ready; \
+            for i in $turns; do sleep 0.05; done";
         let launcher =
             place.command(&["-n", "2", "--grace", seconds], &["sh", "-c", script]).spawn().unwrap();
         let process = launcher.id() as i32;
         wait_for(&place.path().join("ready"));
         signal(process, "INT");
+        // The launcher has seen the first one when it has handed it on.
+        wait_for(&place.path().join("told"));
         if twice {
-            std::thread::sleep(Duration::from_millis(200));
             signal(process, "INT");
         }
         let ended = end(launcher);
         assert_eq!(ended.code(), Some(130), "{}", ended.errors);
-        assert!(ended.took < Duration::from_secs(6), "{:?}", ended.took);
+        assert!(ended.took < PATIENCE / 2, "{:?}", ended.took);
         place.check_empty();
     }
 }
@@ -192,7 +194,7 @@ fn a_reader_who_takes_nothing_does_not_keep_a_launcher_that_is_asked_to_end() {
         if let Some(status) = launcher.try_wait().unwrap() {
             break status;
         }
-        assert!(begun.elapsed() < crate::place::PATIENCE, "it hangs");
+        assert!(begun.elapsed() < PATIENCE, "it hangs");
         std::thread::sleep(Duration::from_millis(5));
     };
     assert_eq!(status.code(), Some(128 + 15));

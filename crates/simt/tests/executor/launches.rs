@@ -227,8 +227,8 @@ fn waiting_for_a_block_that_fails_is_no_fault_of_its_own() {
         let mut words = vec![0u32; 2];
         let tracked = ironwarp_simt::memory::Tracked::new(&mut words, "words");
         let address = tracked.as_ptr() as usize;
-        let options =
-            Options { seed, spin_limit: Duration::from_millis(50), workers: 2, ..Options::default() };
+        // Longer than a busy machine takes to start the other worker: until then, one spins alone.
+        let options = Options { seed, spin_limit: Duration::from_secs(5), workers: 2, ..Options::default() };
         let launched = ironwarp_simt::run(&LaunchConfig::linear(2, 1), &options, || {
             // SAFETY: the words are tracked.
             let add = |index: usize, more: u32| unsafe {

@@ -233,13 +233,20 @@ impl Member {
             .collect();
         members.sort_unstable();
         let is_first = color.is_some() && members[0].1 == self.rank() as usize;
-        let own_id = if is_first { UniqueId::new()? } else { UniqueId::NONE };
+        // The others come to the meeting also when there is no id.
+        let made = if is_first { UniqueId::new() } else { Ok(UniqueId::NONE) };
+        let own_id = *made.as_ref().unwrap_or(&UniqueId::NONE);
         let ids = self.gather(own_id.as_bytes())?;
+        made?;
         if color.is_none() {
             return Ok(None);
         }
-        let each = own_id.as_bytes().len();
-        let id = UniqueId::from_bytes(&ids[members[0].1 * each..][..each])?;
+        let (first, each) = (members[0].1, own_id.as_bytes().len());
+        let id = UniqueId::from_bytes(&ids[first * each..][..each])?;
+        if id == UniqueId::NONE {
+            let first = format!("rank {first} got no id from NCCL for a part of the group");
+            return Err(ParallelError::Aborted { rank: self.rank(), first }.into());
+        }
         let rank = members.iter().position(|&(_, rank)| rank == self.rank() as usize).unwrap_or(0);
         let seat = Seat { rank: rank as u32, whole: self.shared.seat.whole };
         let place = Place { seat, ranks: members.len() as u32, failure: self.shared.failure.clone() };

@@ -103,7 +103,8 @@ impl Member {
         let answer = threads.ledger.split(self.rank, color, key, self.shared.options.timeout)?;
         let Some(answer) = answer else { return Ok(None) };
         // The others wait for it in the new group.
-        let shared = self.shared.child(threads, &answer).inspect_err(|error| self.fail(error))?;
+        let child = self.shared.child(self.rank, threads, &answer);
+        let shared = child.inspect_err(|error| self.fail(error))?;
         let rank = answer.members.iter().position(|&rank| rank == self.rank).unwrap_or(0);
         Ok(Some(Member { shared, rank: rank as u32, large: None, no_nccl: None }))
     }

@@ -65,7 +65,8 @@ pub(in crate::parallel) struct Threads {
 
 struct Child {
     answer: Answer,
-    shared: Arc<Shared>,
+    /// Or why it could not be made.
+    shared: Result<Arc<Shared>, String>,
     taken: u32,
 }
 
@@ -245,18 +246,24 @@ impl Shared {
         self.abort();
     }
 
-    /// The group of the ranks in an answer: the same for all of them.
+    /// The group of the ranks in an answer: the same for all of them. If the first that comes cannot make it,
+    /// the others hear why, and do not make one in which it is missing.
     #[track_caller]
-    pub fn child(&self, threads: &Threads, answer: &Answer) -> Result<Arc<Shared>> {
+    pub fn child(&self, rank: u32, threads: &Threads, answer: &Answer) -> Result<Arc<Shared>> {
         let mut children = threads.children.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it =
             |child: &Child| child.answer.number == answer.number && child.answer.members == answer.members;
+        let mut own = None;
         let at = match children.iter().position(is_it) {
             Some(at) => at,
             None => {
                 let devices: Vec<Device> =
                     answer.members.iter().map(|&rank| threads.devices[rank as usize].clone()).collect();
-                let shared = Shared::open(&devices, self.options)?;
+                let shared = Shared::open(&devices, self.options).map_err(|error| {
+                    let first = format!("rank {rank}: {error}");
+                    own = Some(error);
+                    first
+                });
                 children.push(Child { answer: answer.clone(), shared, taken: 0 });
                 children.len() - 1
             }
@@ -267,7 +274,7 @@ impl Shared {
         if is_last {
             children.remove(at);
         }
-        Ok(shared)
+        shared.map_err(|first| own.unwrap_or_else(|| ParallelError::Aborted { rank, first }.into()))
     }
 }
 
