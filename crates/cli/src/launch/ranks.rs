@@ -72,13 +72,20 @@ impl Rank {
     }
 
     /// Whether the rank has just ended. Its group is killed before its number is free for others.
-    pub fn reap(&mut self) -> Option<ExitStatus> {
-        let process = self.group().filter(|_| self.status.is_none())?;
+    ///
+    /// # Errors
+    /// When the system cannot tell: nobody would ever hear of its end.
+    pub fn reap(&mut self) -> Result<Option<ExitStatus>, Error> {
+        let Some(process) = self.group().filter(|_| self.status.is_none()) else { return Ok(None) };
+        let rank = self.rank;
+        let failed = |source: io::Error| Error::Other(format!("cannot wait for rank {rank}: {source}").into());
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        waitid(WaitId::Pid(process), look).ok().flatten()?;
+        if waitid(WaitId::Pid(process), look).map_err(|error| failed(error.into()))?.is_none() {
+            return Ok(None);
+        }
         self.signal(Signal::KILL);
-        self.status = self.child.wait().ok();
-        self.status
+        self.status = Some(self.child.wait().map_err(failed)?);
+        Ok(self.status)
     }
 }
 
@@ -186,6 +193,17 @@ mod tests {
             let status = ExitStatus::from_raw(raw);
             assert_eq!((&*shown(status), code(status)), (text, number));
         }
+    }
+
+    /// A rank that somebody else has waited for is not waited for for ever.
+    #[test]
+    fn an_end_that_cannot_be_told_is_an_error() {
+        let child = Command::new("true").spawn().unwrap();
+        let lines = Lines::follow(3, Vec::new(), &ReaderGone::default()).unwrap();
+        let mut rank = Rank { rank: 3, child, lines, status: None };
+        waitid(WaitId::Pid(rank.group().unwrap()), WaitIdOptions::EXITED).unwrap();
+        let text = rank.reap().unwrap_err().to_string();
+        assert!(text.starts_with("cannot wait for rank 3: No child"), "{text}");
     }
 
     #[test]

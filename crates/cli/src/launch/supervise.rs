@@ -70,7 +70,7 @@ pub fn generation(
     }
     while !run.is_done()? {
         // The store's news are better than those of ranks that have heard them.
-        run.look(signals);
+        run.look(signals)?;
         match watch.over.try_recv() {
             Ok(Word::Asked { code, what }) => run.end(Over::Asked { code, what }, Duration::ZERO),
             Ok(Word::Failed { why, .. }) => run.end(Over::Elsewhere(why), NEWS),
@@ -88,7 +88,7 @@ impl Drop for Run<'_> {
         self.ranks.iter().for_each(|rank| rank.signal(Signal::KILL));
         for rank in &mut self.ranks {
             let begun = Instant::now();
-            while rank.status.is_none() && rank.reap().is_none() && begun.elapsed() < NEWS {
+            while rank.status.is_none() && matches!(rank.reap(), Ok(None)) && begun.elapsed() < NEWS {
                 std::thread::sleep(TICK);
             }
         }
@@ -149,7 +149,7 @@ impl Run<'_> {
         Over::Asked { code: 128 + signal.as_raw() as u8, what: format!("{name}{place}") }
     }
 
-    fn look(&mut self, signals: &Signals) {
+    fn look(&mut self, signals: &Signals) -> Result<(), Error> {
         for (signal, ends) in signals.take() {
             self.ranks.iter().for_each(|rank| rank.signal(signal));
             if ends {
@@ -168,45 +168,51 @@ impl Run<'_> {
                 Duration::ZERO,
             );
         }
-        let ended = self.ranks.iter_mut().filter_map(|rank| Some((rank.rank, rank.reap()?)));
-        let failed = ended.filter(|(_, status)| !status.success()).collect::<Vec<_>>();
+        let mut failed = None;
+        for rank in &mut self.ranks {
+            let status = rank.reap()?.filter(|status| !status.success());
+            failed = failed.or(status.map(|status| (rank.rank, status)));
+        }
         // Only now: a rank may have ended because it has heard of the failure, which the store knew before.
         let news = self.place.served.as_ref().and_then(rendezvous::Store::failure);
-        match (news, failed.first()) {
+        match (news, failed) {
             _ if self.over.is_some() => {}
-            (Some(failure), _) => self.wait_for_culprit(failure),
-            (None, Some(&(rank, status))) => self.end(Over::Rank { rank, status }, NEWS),
+            (Some(failure), _) => self.wait_for_culprit(failure)?,
+            (None, Some((rank, status))) => self.end(Over::Rank { rank, status }, NEWS),
             (None, None) => {}
         }
         if let Some(failure) = self.cluster.lost().filter(|_| self.over.is_none()) {
             self.end(Over::Elsewhere(format!("launchers have lost each other: {failure}")), Duration::ZERO);
         }
-        let Some((due, signal)) = self.next else { return };
+        let Some((due, signal)) = self.next else { return Ok(()) };
         if due <= Instant::now() {
             self.ranks.iter().for_each(|rank| rank.signal(signal));
             let later = Instant::now() + self.job.grace;
             self.next = (signal != Signal::KILL).then_some((later, Signal::KILL));
         }
+        Ok(())
     }
 
     /// A connection closes a moment before its process can be reaped, whose end says more.
-    fn wait_for_culprit(&mut self, failure: Failure) {
+    fn wait_for_culprit(&mut self, failure: Failure) -> Result<(), Error> {
         let culprits: Vec<u32> = failure.culprits().collect();
         let begun = Instant::now();
         let died = matches!(failure.cause, Cause::Died | Cause::Aborted | Cause::Left);
         while died && begun.elapsed() < 20 * TICK {
             let here = self.ranks.iter_mut().find(|rank| culprits.contains(&rank.rank));
             let Some(rank) = here else { break };
-            if let Some(status) = rank.reap().or(rank.status) {
+            if let Some(status) = rank.reap()?.or(rank.status) {
                 if !status.success() {
                     let rank = rank.rank;
-                    return self.end(Over::Rank { rank, status }, NEWS);
+                    self.end(Over::Rank { rank, status }, NEWS);
+                    return Ok(());
                 }
                 break;
             }
             std::thread::sleep(TICK);
         }
         self.end(Over::Store(failure), NEWS);
+        Ok(())
     }
 
     /// The start is over: the others are told, asked to end after a while, and killed after another.
