@@ -23,7 +23,8 @@ pub enum Backend {
     /// or wrong numbers. A group and its parts fail together. NCCL frees the memory of a failed communicator
     /// once the graphs that captured its calls are gone; nothing else waits for them. It frees that of others
     /// when all ranks of the machine have dropped theirs: the drop waits for that, 5 seconds at most. A call
-    /// that connects ranks first, such as the first send to a rank, returns when all of its ranks have made it.
+    /// that connects ranks first, such as the first send to a rank, returns when all of its ranks have made
+    /// it.
     Nccl,
 }
 

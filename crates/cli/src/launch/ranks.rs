@@ -78,7 +78,8 @@ impl Rank {
     pub fn reap(&mut self) -> Result<Option<ExitStatus>, Error> {
         let Some(process) = self.group().filter(|_| self.status.is_none()) else { return Ok(None) };
         let rank = self.rank;
-        let failed = |source: io::Error| Error::Other(format!("cannot wait for rank {rank}: {source}").into());
+        let failed =
+            |source: io::Error| Error::Other(format!("cannot wait for rank {rank}: {source}").into());
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if waitid(WaitId::Pid(process), look).map_err(|error| failed(error.into()))?.is_none() {
             return Ok(None);

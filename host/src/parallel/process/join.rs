@@ -275,7 +275,7 @@ impl Joining<'_> {
         let mut addresses = opened.addresses;
         addresses[self.rank as usize] = own.memory.as_ptr().raw();
         let seat = Seat::new(self.device, self.rank, own.memory, opened, words.clone(), watch);
-        // The seat is there: a rank that dies, or fails here, ends the others' wait, and keeps its memory until
+        // The seat is there: a rank that dies, or fails here, ends the others' wait. Its memory stays until
         // they have closed it.
         let large = match has_nccl {
             true => Some(self.nccl_member(place).inspect_err(fail)?),
