@@ -8,7 +8,7 @@
 //! ```text
 //!   the abort word, a report for each rank     a cache line each; kernels write there
 //!   marks of each rank                         it has dropped its communicator, it has closed peers' memory
-//!   the first failure                          a text
+//!   the first failure                          which text it is; the number of texts begun; texts
 //!   two letters of each rank                   for a meeting on the host: see `gather`
 //!   calls of each rank                         see `book`
 //! ```
@@ -33,9 +33,13 @@ use crate::raw;
 const REPORTS: usize = 0;
 const MARKS: usize = REPORTS + LINE * (1 + MAX_RANKS);
 const FAILURE: usize = MARKS + LINE * MAX_RANKS;
-const LETTERS: usize = FAILURE + LINE + TEXT;
-/// Words of the failure's text.
+/// The number of texts begun: each has a place of its own.
+const BEGUN: usize = FAILURE + 1;
+const LETTERS: usize = FAILURE + LINE + TEXTS * TEXT;
+/// Words of a failure's text.
 const TEXT: usize = 128;
+/// Texts that may be begun before one is whole: some threads of each rank tell one at the same time.
+const TEXTS: usize = 4 * MAX_RANKS;
 /// Words of a letter, behind its number and its length.
 pub const LETTER: usize = 510;
 pub const CALLS: usize = LETTERS + MAX_RANKS * 2 * (2 + LETTER);
@@ -53,8 +57,6 @@ const BYTES: usize = (CALLS + MAX_RANKS * BOOK) * size_of::<u64>();
 const MAPPED: u32 = 3;
 /// The sleep between looks at what another process writes.
 const NAP: Duration = Duration::from_micros(100);
-/// How long a process may take to write the words of a failure.
-const WRITING: Duration = Duration::from_millis(100);
 
 /// A step of a rank that it never takes back.
 #[derive(Clone, Copy)]
@@ -77,6 +79,11 @@ pub struct Words {
 unsafe impl Send for Words {}
 // SAFETY: as above.
 unsafe impl Sync for Words {}
+
+/// Where a text is.
+fn text_of(number: u64) -> usize {
+    FAILURE + LINE + number as usize * TEXT
+}
 
 impl Words {
     /// New memory, all zero: its file.
@@ -143,27 +150,23 @@ impl Words {
         self.word(MARKS + rank as usize * LINE + mark as usize).load(Ordering::SeqCst) != 0
     }
 
-    /// Records a failure. The first one counts.
+    /// Records a failure. The first whole one counts: nobody waits for a rank that stops while it writes.
     pub fn fail(&self, reason: &str) {
-        let state = self.word(FAILURE);
-        if state.compare_exchange(0, 1, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-            self.write_text(FAILURE + LINE, TEXT, reason.as_bytes());
-            state.store(2, Ordering::SeqCst);
+        if self.word(FAILURE).load(Ordering::SeqCst) != 0 {
+            return;
+        }
+        let number = self.word(BEGUN).fetch_add(1, Ordering::SeqCst);
+        if number < TEXTS as u64 {
+            self.write_text(text_of(number), TEXT, reason.as_bytes());
+            // It stays as it is if another one was first.
+            let _ = self.word(FAILURE).compare_exchange(0, number + 1, Ordering::SeqCst, Ordering::SeqCst);
         }
     }
 
     /// The first failure.
     pub fn failure(&self) -> Option<String> {
-        let state = self.word(FAILURE);
-        let begun = Instant::now();
-        while state.load(Ordering::SeqCst) == 1 && begun.elapsed() < WRITING {
-            std::thread::sleep(NAP);
-        }
-        match state.load(Ordering::SeqCst) {
-            0 => None,
-            1 => Some("a rank has ended while it told a failure".to_owned()),
-            _ => Some(self.read_text(FAILURE + LINE, TEXT)),
-        }
+        let number = self.word(FAILURE).load(Ordering::SeqCst).checked_sub(1)?;
+        Some(self.read_text(text_of(number), TEXT))
     }
 
     /// Writes a text, as much of it as there is room for, with zeros behind it.
@@ -237,5 +240,26 @@ impl Drop for Words {
             // SAFETY: the mapping, which has no other user. What is still registered stays.
             let _ = unsafe { munmap(base, BYTES) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A rank that stops for long while it tells a failure, on a busy machine, say.
+    #[test]
+    fn failures_are_whole_and_the_first_counts() {
+        let device = Device::open(0).expect("a device");
+        let file = Words::create().expect("memory");
+        let words = Words::map(&device, &file).expect("no error").expect("it can be had");
+        assert_eq!(words.failure(), None);
+        words.word(BEGUN).fetch_add(1, Ordering::SeqCst);
+        assert_eq!(words.failure(), None);
+        for reason in ["the second", "the third"] {
+            words.fail(reason);
+            assert_eq!(words.failure().as_deref(), Some("the second"));
+        }
+        assert_eq!(words.word(BEGUN).load(Ordering::SeqCst), 2);
     }
 }
