@@ -202,7 +202,7 @@ pub unsafe fn count_targets(
     }
 }
 
-/// As [`count_targets`], where all of `rows` rows are counted: 1 over their number (1, if `is_mean` is 0),
+/// As [`count_targets()`], where all of `rows` rows are counted: 1 over their number (1, if `is_mean` is 0),
 /// and before it the same times `upstream`, if that is not null.
 ///
 /// # Safety
