@@ -232,6 +232,7 @@ mod tests {
             archs: vec![cuda_builder::Arch::new(80), cuda_builder::Arch::new(90)],
             on_request: Vec::new(),
             budgeted: true,
+            apart: Default::default(),
         }
     }
 
