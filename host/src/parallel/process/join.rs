@@ -61,7 +61,7 @@ pub fn join(
     let mut offer = Offer::new(options, &id);
     let own = offer.fill(device, (rank, ranks), options);
     if let Err(error) = &own {
-        offer.failure = brief(&error.to_string()).to_owned();
+        offer.failure = brief(&error.to_string());
     }
     let offers = parts(rank, ranks, OFFERS, exchange(OFFERS, &offer.to_bytes()), Offer::from_bytes)?;
     let own = own?;
@@ -141,7 +141,7 @@ impl Offer {
             process: Process { number: 0, begun: 0 },
             device: String::new(),
             backend: options.backend,
-            no_nccl: id.as_ref().err().map_or_else(String::new, |error| brief(&error.to_string()).to_owned()),
+            no_nccl: id.as_ref().err().map_or_else(String::new, |error| brief(&error.to_string())),
             id: id.as_ref().map_or_else(|_| Vec::new(), Clone::clone),
             handle: Vec::new(),
             file: -1,

@@ -69,9 +69,11 @@ impl Said {
     }
 }
 
-/// The beginning of a reason, as long as it fits in what ranks exchange.
-pub fn brief(reason: &str) -> &str {
-    &reason[..reason.floor_char_boundary(MOST)]
+/// The beginning of a reason, as long as it fits in what ranks exchange. JSON would write most control
+/// characters in six bytes each, so they become spaces.
+pub fn brief(reason: &str) -> String {
+    let is_long = |c: char| c.is_control() && c != '\n';
+    reason[..reason.floor_char_boundary(MOST)].replace(is_long, " ")
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
@@ -209,22 +211,23 @@ mod tests {
     /// Whatever there is to say: parts of a group meet by letters of a fixed length.
     #[test]
     fn offers_fit_in_a_letter() {
-        let reason = "\n\"".repeat(MOST);
-        let offer = Offer {
-            machine: "0".repeat(36),
-            process: Process { number: u32::MAX, begun: u64::MAX },
-            device: format!("{:02x?}", [255; 16]),
-            no_nccl: brief(&reason).to_owned(),
-            id: vec![255; 128],
-            handle: vec![255; 64],
-            file: i32::MIN,
-            room: u32::MAX,
-            hindrance: reason.clone(),
-            failure: brief(&reason).to_owned(),
-            ..offer(0)
-        };
-        let bytes = offer.to_bytes().len();
-        assert!(bytes <= LETTER * size_of::<u64>(), "{bytes} bytes");
+        for reason in ["\n\"", "\u{1b}"].map(|part| part.repeat(MOST)) {
+            let offer = Offer {
+                machine: "0".repeat(36),
+                process: Process { number: u32::MAX, begun: u64::MAX },
+                device: format!("{:02x?}", [255; 16]),
+                no_nccl: brief(&reason),
+                id: vec![255; 128],
+                handle: vec![255; 64],
+                file: i32::MIN,
+                room: u32::MAX,
+                failure: brief(&reason),
+                hindrance: reason,
+                ..offer(0)
+            };
+            let bytes = offer.to_bytes().len();
+            assert!(bytes <= LETTER * size_of::<u64>(), "{bytes} bytes");
+        }
     }
 
     #[test]

@@ -25,10 +25,10 @@ pub struct Process {
 }
 
 impl Process {
-    /// The process of this number, if it lives and can be seen.
+    /// The process of this number, if it lives.
     ///
     /// # Errors
-    /// When nothing can be seen of any process: too many files are open, for instance.
+    /// When the system does not tell: too many files are open, or the process must not be seen.
     fn of(number: u32) -> io::Result<Option<Self>> {
         match std::fs::read_to_string(format!("/proc/{number}/stat")) {
             Ok(text) => Ok(Self::in_stat(number, &text)),
