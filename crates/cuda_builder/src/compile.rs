@@ -87,8 +87,8 @@ impl Job {
     /// Compiles the package itself, and returns the assembly. Kernels that the manifest sets apart are
     /// compiled beside the others.
     ///
-    /// By itself it is in one piece: LLVM fits functions to all of their callers, so kernels become others
-    /// where a compiler does not see all that share one.
+    /// Without `apart` one compiler has the whole package: LLVM fits functions to all of their callers, so
+    /// kernels become others where a compiler does not see all that share a function.
     pub fn compile(&self, plan: &Plan) -> Result<String, BuildError> {
         let texts: Result<Vec<String>, BuildError> = thread::scope(|scope| {
             let work =
@@ -96,22 +96,39 @@ impl Job {
             let running: Vec<_> = work.collect();
             running.into_iter().map(|it| it.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
         });
-        let bad = |problem| {
-            let package = self.manifest.package.clone();
-            BuildError::BadPtx { package, arch: self.arch, problem }
-        };
-        Ok(ptx::join(&texts?).map_err(bad)?.into_owned())
+        let text = ptx::join(&texts?).map_err(|problem| self.bad(problem))?.into_owned();
+        self.check_apart(&text)?;
+        Ok(text)
     }
 
-    /// The kernels of each compiler, as [`call::KERNELS`] says them. Outputs that are not joined, and source
-    /// lines, whose files each module numbers, want one compiler.
-    fn kernels(&self) -> Vec<Option<String>> {
-        let starts = self.manifest.apart.get(&self.arch);
+    fn bad(&self, problem: ptx::PtxError) -> BuildError {
+        BuildError::BadPtx { package: self.manifest.package.clone(), arch: self.arch, problem }
+    }
+
+    /// How the names of kernels begin that a compiler of their own gets. Outputs that are not joined, and
+    /// source lines, whose files each module numbers, want one compiler.
+    fn apart(&self) -> Option<&[String]> {
         let is_whole = self.options.line_info || self.options.emit.is_some();
-        match starts.filter(|_| !is_whole) {
+        self.manifest.apart.get(&self.arch).filter(|_| !is_whole).map(Vec::as_slice)
+    }
+
+    /// The kernels of each compiler, as [`call::KERNELS`] says them.
+    fn kernels(&self) -> Vec<Option<String>> {
+        match self.apart() {
             Some(starts) => ["only", "but"].map(|which| Some(format!("{which} {}", starts.join(" ")))).into(),
             None => vec![None],
         }
+    }
+
+    /// Refuses a beginning that no kernel has.
+    fn check_apart(&self, text: &str) -> Result<(), BuildError> {
+        let Some(starts) = self.apart() else { return Ok(()) };
+        let module = ptx::Module::parse(text).map_err(|problem| self.bad(problem))?;
+        let is_used = |start: &&String| module.entries().any(|entry| entry.name.starts_with(start.as_str()));
+        let Some(start) = starts.iter().find(|start| !is_used(start)) else { return Ok(()) };
+        let reason =
+            format!("metadata.ironwarp.apart: no kernel for {} has a name that begins with `{start}`", self.arch);
+        Err(BuildError::Manifest { path: self.manifest.path.clone(), reason })
     }
 
     fn compile_some(&self, plan: &Plan, kernels: Option<String>) -> Result<String, BuildError> {
@@ -121,7 +138,8 @@ impl Job {
         let assembly = folder.join("module.s");
         let core = cores::wait(Work::Compile);
         let mut command = plan.call.command(&assembly, &folder);
-        command.envs(kernels.map(|kernels| (call::KERNELS, kernels)));
+        // The recorded call has the variables of whoever builds.
+        command.env_remove(call::KERNELS).envs(kernels.map(|kernels| (call::KERNELS, kernels)));
         let ran = self.run(command);
         drop(core);
         let text = ran.and_then(|()| match fs::read_to_string(&assembly) {
