@@ -21,10 +21,10 @@ pub enum Backend {
     /// rounds sums of small floats at each rank, and may lose a NaN in [`Max`](super::Reduction::Max). It
     /// does not compare calls: ranks whose calls differ get a [`TimedOut`](crate::ParallelError::TimedOut),
     /// or wrong numbers. A group and its parts fail together. NCCL frees the memory of a failed communicator
-    /// once the graphs that captured its calls are gone; nothing else waits for them. It frees that of others
-    /// when all ranks of the machine have dropped theirs: the drop waits for that, 5 seconds at most. A call
-    /// that connects ranks first, such as the first send to a rank, returns when all of its ranks have made
-    /// it.
+    /// once the graphs that captured its calls are gone; nothing else waits for them. It frees the memory of
+    /// a sound communicator when all ranks of the machine have dropped theirs: each drop waits for that, 5
+    /// seconds at most. A call that connects ranks first, such as the first send to a rank, returns when all
+    /// of its ranks have made it.
     Nccl,
 }
 

@@ -202,11 +202,12 @@ pub unsafe fn count_targets(
     }
 }
 
-/// As [`count_targets()`], where all of `rows` rows are counted: 1 over their number (1, if `is_mean` is 0),
-/// and before it the same times `upstream`, if that is not null.
+/// What [`count_targets()`] writes where all of `rows` rows count. `scale[1]` is the share of each loss: 1
+/// over `rows`, or 1 if `is_mean` is 0. `scale[0]` is the factor of gradients: that share, times `upstream`
+/// if that is not null.
 ///
 /// # Safety
-/// `scale` holds two numbers. One block of [`LANES`] threads.
+/// `upstream` is null or holds a number; `scale` holds two. One block of [`LANES`] threads.
 #[kernel(launch_bounds(LANES))]
 pub unsafe fn share_rows(rows: u64, is_mean: u32, upstream: *const f32, scale: *mut f32) {
     if begin(thread::thread_idx_x) != 0 {

@@ -46,7 +46,7 @@ impl Shape {
         if stride == 0 || !rows.is_multiple_of(stride) {
             let (got, hint) = (
                 format!("{stride} of {rows} rows"),
-                "fill up the rows at their ends; a causal mask hides what is added",
+                "under a causal mask, add as many rows of zeros behind the queries as behind the keys",
             );
             return Err(invalid("the stride", got, "a part of the rows' number".to_owned(), hint));
         }
@@ -194,7 +194,8 @@ impl<'a> Heads<'a> {
     /// several become `[batch, rows / stride, stride * heads, head size]`: head `r * heads + h`.
     ///
     /// Take it of all operands. A window of the mask then counts in strides: `Mask::window(Some(3), Some(0))`
-    /// are the query's own place and three before it, each a stride apart.
+    /// are the query's own place and three before it, each a stride apart. So do the distances of ALiBi and
+    /// of biases by distance, and the keys of ranges and of block-sparse layouts.
     /// Results lie where they would without it; log-sum-exps, slopes and biases are of the new sides.
     ///
     /// # Errors

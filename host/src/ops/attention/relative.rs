@@ -9,9 +9,10 @@ use crate::error::Result;
 use super::check::invalid;
 use super::places::distances;
 
-/// For each number of a head its bucket, as T5 has them (Raffel and others 2020): of `count` buckets, half
-/// are for one distance each, and the others for ranges that grow with the distance, up to `farthest` keys
-/// and beyond. With `two_sided` half of all buckets are for keys behind the query; else these share bucket 0
+/// The bucket of each distance, as T5 has them (Raffel and others 2020): `queries + keys - 1` numbers below
+/// `count`, in the order of the table; none where there are no queries or no keys. Half of the buckets are
+/// for one distance each. The others are for ranges that grow with the distance, up to `farthest` keys and
+/// beyond. With `two_sided` half of all buckets are for keys behind the query; else these share bucket 0
 /// with the query's own place, as in decoders.
 ///
 /// A query's place is on the diagonal that ends in the last query and the last key. From numbers for each

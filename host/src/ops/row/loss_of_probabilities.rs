@@ -18,8 +18,9 @@ impl CrossEntropy {
     /// `-sum of y ln(softmax(x))` for each row, and PyTorch's `cross_entropy` with such a target. The mean is
     /// over all rows; no row is ignored, but one of zeros costs nothing without smoothing and z-loss.
     ///
-    /// Rows need not sum up to 1. A class of probability 0 adds nothing, also where its logit is minus
-    /// infinity, which makes PyTorch's loss NaN.
+    /// Rows need not sum up to 1. Without smoothing, a class of probability 0 adds nothing, also where its
+    /// logit is minus infinity, which makes PyTorch's loss NaN. With smoothing each class has a share, so
+    /// such a logit makes the loss infinite.
     ///
     /// # Errors
     /// As [`loss`](Self::loss), with [`TensorError::Shape`] and [`TensorError::DType`] for probabilities that

@@ -105,7 +105,7 @@ pub struct Shared {
     pub seat: Seat,
     pub ranks: u32,
     pub limit: Duration,
-    /// `None` when it was aborted: then there is a failure.
+    /// `None` once it ends: it was aborted, then there is a failure, or the rank is dropped.
     handle: Mutex<Option<Handle>>,
     /// The thread that ends it.
     ending: Mutex<Option<JoinHandle<()>>>,
@@ -163,7 +163,8 @@ fn end(library: &'static Library, device: &Device, comm: Handle, how: End) -> Op
     };
     // The context may be dead. What has failed is reported.
     let end = move |device: &Device| {
-        // SAFETY: a live communicator, which nobody gets any more; destroyed, its calls have ended.
+        // SAFETY: a live communicator, which nobody gets any more. `End::Destroy` is for one whose calls have
+        // ended.
         let _ = device.clean_up(|| Ok(unsafe { function(comm.comm()) }));
     };
     let thread = Builder::new().name("ironwarp-nccl-end".to_owned()).spawn(move || end(&own));
