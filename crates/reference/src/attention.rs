@@ -9,7 +9,7 @@ use crate::{Exact, exact};
 use rayon::prelude::*;
 
 pub use bias::{Bias, bias_gradient};
-pub use decode::{Cache, decode};
+pub use decode::{Cache, decode, decode_with};
 pub use layer::{Layer, LayerGradients, Operands, Turning};
 use sums::{Sums, dot, error_scale};
 

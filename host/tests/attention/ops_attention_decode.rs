@@ -6,8 +6,12 @@ use half::{bf16, f16};
 use ironwarp::graph::Graph;
 use ironwarp::ops::attention::{Decode, DecodePlan, Heads, HeadsMut, Mask, Pages};
 use ironwarp::{DeviceBuffer, Stream};
-use reference::attention::{Attended, Band, Cache, Rows, Sides, decode as oracle};
+use reference::attention::{Attended, Band, Cache, Rows, Sides, decode_with as oracle};
 use testkit::{Family, bitwise_equal, input};
+
+/// With a score function.
+#[path = "ops_attention_decode_functions.rs"]
+mod functions;
 
 #[derive(Debug, Clone, Copy)]
 struct Case {
@@ -180,6 +184,11 @@ impl<T: Number> Setup<T> {
     }
 
     fn oracle(&self) -> Attended {
+        self.oracle_with(|score, _| Some(score))
+    }
+
+    /// The same with the scores that `modify` gives.
+    fn oracle_with(&self, modify: impl Fn(f64, [usize; 4]) -> Option<f64> + Sync) -> Attended {
         let Case { lengths, queries, heads, kv_heads, size, left, right, scale, .. } = self.case;
         let Operands { sides: [count, page, ..], each, .. } = self.operands;
         let sides = Sides { batch: lengths.len(), queries, keys: 0, heads, kv_heads, size };
@@ -199,7 +208,7 @@ impl<T: Number> Setup<T> {
         };
         let band = Band { left: left.map(i64::from), right: right.map(i64::from), top_left: false };
         let scale = f64::from(scale.unwrap_or(1.0 / (size as f32).sqrt()));
-        oracle(sides, operands, cache, lengths, band, scale)
+        oracle(sides, operands, cache, lengths, (band, scale), modify)
     }
 
     fn compare(&self, stream: &Stream, plan: &DecodePlan) -> Outcome {

@@ -21,7 +21,7 @@
 //! are summed in one order.
 //!
 //! Without its feature `kernels` the package is what kernels elsewhere are built on: those with a score
-//! function of their own ([`score_kernels!`]).
+//! function of their own ([`score_kernels!`], [`decode_score_kernels!`]).
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 // Said here for those packages, whose build does not say it for this one.
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, stdarch_nvptx))]
@@ -30,7 +30,6 @@
 pub mod bias_gradient;
 pub mod block_lists;
 pub mod compiled;
-#[cfg(feature = "kernels")]
 pub mod decode;
 #[cfg(feature = "kernels")]
 pub mod diagonals;

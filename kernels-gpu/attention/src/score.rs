@@ -23,7 +23,8 @@
 //!     }
 //! }
 //! ```
-//! A function is compiled into kernels by [`score_kernels!`](crate::score_kernels).
+//! A function is compiled into kernels by [`score_kernels!`](crate::score_kernels), and for decoding by
+//! [`decode_score_kernels!`](crate::decode_score_kernels).
 
 use core::ops::{Add, Mul, Neg, Sub};
 

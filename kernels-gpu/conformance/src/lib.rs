@@ -14,6 +14,7 @@ pub mod async_copy;
 pub mod atomics;
 pub mod barrier;
 pub mod convert;
+pub mod decode_score;
 pub mod fastmath;
 pub mod grid;
 /// The Hopper chapters. The kernels exist only in the PTX for sm_90a. For any other device the tests have

@@ -1,6 +1,6 @@
 //! Oracle of attention on a cache.
 
-use super::{Attended, Band, Rows, Sides, attention};
+use super::{Attended, Band, Rows, Sides, attention_with};
 use crate::Exact;
 
 /// Where the keys of sequences with lengths of their own lie.
@@ -22,14 +22,27 @@ pub enum Cache<'a> {
     },
 }
 
-/// [`attention`] of sequences whose numbers of keys are `lengths`; those of `sides` do not count.
+/// [`attention`](super::attention) of sequences whose numbers of keys are `lengths`; those of `sides` do not
+/// count.
 pub fn decode<T: Exact>(
     sides: Sides,
-    [q, k, v]: [Rows<'_, T>; 3],
+    operands: [Rows<'_, T>; 3],
     cache: Cache<'_>,
     lengths: &[usize],
     band: Band,
     scale: f64,
+) -> Attended {
+    decode_with(sides, operands, cache, lengths, (band, scale), |score, _| Some(score))
+}
+
+/// The same with the scores that `modify` gives; see [`attention_with`].
+pub fn decode_with<T: Exact>(
+    sides: Sides,
+    [q, k, v]: [Rows<'_, T>; 3],
+    cache: Cache<'_>,
+    lengths: &[usize],
+    (band, scale): (Band, f64),
+    modify: impl Fn(f64, [usize; 4]) -> Option<f64> + Sync,
 ) -> Attended {
     let Sides { kv_heads, size, .. } = sides;
     let mut all = Attended {
@@ -60,7 +73,8 @@ pub fn decode<T: Exact>(
         let own = Sides { batch: 1, keys, ..sides };
         let rows = |data, heads: usize| Rows { data, strides: [0, heads * size, size] };
         let operands = [rows(&queries, sides.heads), rows(&keys_of, kv_heads), rows(&values_of, kv_heads)];
-        let one = attention(own, operands, band, scale);
+        let modify = |score, [_, head, query, key]: [usize; 4]| modify(score, [sequence, head, query, key]);
+        let one = attention_with(own, operands, band, scale, modify);
         all.value.extend(one.value);
         all.magnitude.extend(one.magnitude);
         all.log_sum_exp.extend(one.log_sum_exp);

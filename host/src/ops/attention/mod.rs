@@ -80,7 +80,9 @@ pub use backward::{Backward, BackwardKernels, Forward, Gradients, ModifiedBackwa
 pub use bias_gradient::BiasGradient;
 pub use block_mask::{BlockMask, Own, Statistics};
 pub use config::{Candidate, Choice, Config, Rejection};
-pub use decode::{CacheScales, Decode, DecodePlan, DecodeProblem, Pages, Rotary};
+pub use decode::{
+    CacheScales, Decode, DecodeKernels, DecodePlan, DecodeProblem, ModifiedDecode, Pages, Rotary,
+};
 pub use function::{
     ForwardKernels, Modified, WithAlibi, WithBias, WithBlockSparse, WithDropout, WithRanges, WithSoftCap,
 };

@@ -1,5 +1,7 @@
 //! A kernel's configuration: types, sizes, stages, and the plan of its shared memory.
 
+use core::marker::PhantomData;
+
 use cuda_std::{convert, mma};
 use num::{bf16, f16};
 use primitives::pipeline::{Depth, StageCount};
@@ -9,6 +11,7 @@ use primitives::{shared_bytes, shared_plan};
 
 use super::forward::{Pass, Scores};
 use super::schedule::Cursor;
+use crate::score::ScoreFunction;
 
 /// Warps of a block.
 pub const WARPS: u32 = 4;
@@ -136,6 +139,8 @@ pub trait Config: Copy + 'static {
     type Result: Copy + AsRef<[f32]> + AsMut<[f32]>;
     /// Stages of a warp's ring, all but one of which are under way.
     type Stages: Depth + StageCount;
+    /// What becomes of scores.
+    type Function: ScoreFunction;
     /// The value of that type.
     const RING: Self::Stages;
     /// Blocks of a multiprocessor, for which there is shared memory on Hopper.
@@ -179,6 +184,27 @@ pub trait Config: Copy + 'static {
         assert!(Self::ABREAST * Self::CACHE_UNITS >= 8, "the pattern of units in a tile has eight of a line");
         assert!((Self::SHARED + 1024) * Self::RESIDENT <= 228 * 1024, "shared memory of a multiprocessor");
     };
+}
+
+/// A configuration with another score function.
+pub struct With<C, F>(PhantomData<(C, F)>);
+
+impl<C, F> Clone for With<C, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C, F> Copy for With<C, F> {}
+
+impl<C: Config, F: ScoreFunction> Config for With<C, F> {
+    type Element = C::Element;
+    type Cached = C::Cached;
+    type Result = C::Result;
+    type Stages = C::Stages;
+    type Function = F;
+    const RING: Self::Stages = C::RING;
+    const RESIDENT: u32 = C::RESIDENT;
 }
 
 /// Where units of a row of a tile of keys begin in it, and the place of the unit in their pattern.

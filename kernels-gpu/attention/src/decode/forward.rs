@@ -11,26 +11,31 @@ use primitives::warp::LANES;
 
 use super::cache::{Cache, Place, has_new};
 use super::config::{Cached, Config, Plan, Stage, THREADS, TILE_KEYS, TILE_ROWS, UNIT, place_of};
-use super::problem::{Problem, Span};
+use super::problem::{Problem, Row, Span};
 use super::results::Outputs;
 use super::rotary::{Rotary, partner};
 use super::schedule::{Cursor, Share};
 use crate::problem::Visible;
+use crate::score::{Position, ScoreFunction};
 use crate::softmax::Rows;
 
 /// The arguments of a launch.
 #[derive(Clone, Copy)]
-pub struct Arguments<'a, T> {
+pub struct Arguments<'a, C: Config> {
     /// The problem.
     pub problem: Problem<'a>,
     /// Q.
     pub queries: *const u16,
     /// K and V.
-    pub cache: Cache<T>,
+    pub cache: Cache<C::Cached>,
     /// How queries and new keys are rotated.
     pub rotary: Rotary,
     /// The results, and what is passed on to [`combine`](super::combine).
     pub outputs: Outputs,
+    /// What becomes of scores: the pass's own `params.scale` is 1 then, unless it is the identity.
+    pub function: &'a C::Function,
+    /// The factor of scores on their way to the function.
+    pub score_scale: f32,
 }
 
 /// A warp's ring of stages.
@@ -45,7 +50,7 @@ pub type Scores = [f32; 8];
 /// The arguments are as their types say. The launch has blocks of [`THREADS`] threads
 /// along x, with `C::SHARED` bytes of dynamic shared memory.
 #[inline(always)]
-pub unsafe fn run<C: Config>(arguments: Arguments<'_, C::Cached>) {
+pub unsafe fn run<C: Config>(arguments: Arguments<'_, C>) {
     const { C::CHECKED };
     let shared = Plan::<C>::new(shared::address_of(shared::dynamic_shared_mem::<u8>()));
     // Earlier grids may still write the operands or read the result.
@@ -66,7 +71,7 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_, C::Cached>) {
 #[derive(Clone, Copy)]
 pub struct Pass<'a, C: Config> {
     /// The arguments of the launch.
-    pub arguments: Arguments<'a, C::Cached>,
+    pub arguments: Arguments<'a, C>,
     /// The block's shared memory.
     pub shared: Plan<C>,
     /// The block's part of the work.
@@ -130,6 +135,10 @@ impl<C: Config> Pass<'_, C> {
                     C::Cached::take_in(self, stage, now, key, scales);
                 }
                 let mut scores = C::Cached::scores(self, stage, scales[0]);
+                // In front of the mask, whose minus infinities no function is to change.
+                if !C::Function::IS_IDENTITY && key < now.span.end {
+                    self.modify(&mut scores, now, key);
+                }
                 if key < bounds.all.first || key + TILE_KEYS > bounds.all.end {
                     self.mask(&mut scores, &bounds, key);
                 }
@@ -299,6 +308,29 @@ impl<C: Config> Pass<'_, C> {
     #[inline(always)]
     pub(super) fn value_lines(self, stage: u32) -> Lines {
         Lines::of_tile::<C>(stage + C::TILE_BYTES, self.lane % 16, self.lane / 16)
+    }
+
+    /// Applies the score function to the scores of a tile with some key of the span. Rows and keys behind
+    /// the last ones have the place of the last ones, so that no function looks beyond what there is.
+    #[inline(always)]
+    fn modify(self, scores: &mut Scores, at: &Cursor, key: u32) {
+        let Arguments { problem: Problem { params, .. }, function, score_scale, .. } = self.arguments;
+        let [lane, keys] = [self.lane, at.span.keys].map(misc::opaque);
+        let (key, last_key) = (key + lane % 4 * 2, keys - 1);
+        unroll!(HALF in 0..2, {
+            let Row { query, head } = params.row(at.head, self.row(at, lane / 4 + 8 * HALF as u32));
+            let diagonal = params.band.diagonal(params.queries, keys) + query as i32;
+            let distance = (key as i32 - diagonal) as f32;
+            unroll!(I in 0..4, {
+                let offset = (I / 2 * 8 + I % 2) as u32;
+                let key = (key + offset).min(last_key);
+                let distance = distance + offset as f32;
+                let place = Position { batch: at.sequence, head, query, key, distance };
+                let score = &mut scores[I / 2 * 4 + 2 * HALF + I % 2];
+                let modified = function.score(*score * score_scale, place);
+                *score = if function.mask(place) { modified } else { f32::NEG_INFINITY };
+            });
+        });
     }
 
     /// Sets the scores of keys that a row does not see to minus infinity.

@@ -1,16 +1,24 @@
-//! The kernels for a cache of the queries' type, and the table of them. [`super::sm90`] has others.
+//! The kernels for a cache of the queries' type, and the table of them. [`super::sm90`] has others, and
+//! [`super::compiled`] those with a score function.
 
-use cuda_std::{KernelArgs, kernel};
+use cuda_std::KernelArgs;
+#[cfg(feature = "kernels")]
+use cuda_std::kernel;
 use num::{bf16, f16};
 use primitives::pipeline::Stages;
 
 use super::cache::Cache;
-use super::combine;
-use super::config::{Cached, Config, Element, ElementType, THREADS};
-use super::forward;
-use super::problem::{DecodeParams, Problem};
-use super::results::{Outputs, Parts};
+use super::config::{Cached, Config, Element, ElementType};
 use super::rotary::Rotary;
+#[cfg(feature = "kernels")]
+use super::{
+    combine,
+    config::THREADS,
+    forward,
+    problem::{DecodeParams, Problem},
+    results::{Outputs, Parts},
+};
+use crate::score::Identity;
 
 /// A kernel, as the host needs to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +69,26 @@ pub struct Append {
     pub value_scales: *const f32,
 }
 
+impl Append {
+    /// The cache, which is the one that new keys are put into if there is one.
+    #[inline(always)]
+    #[must_use]
+    pub const fn cache<T>(self, keys: *const u16, values: *const u16, table: *const i32) -> Cache<T> {
+        let Append { kept_keys, kept_values, new_keys, new_values, .. } = self;
+        let keys = if kept_keys.is_null() { keys } else { kept_keys.cast_const() };
+        let values = if kept_values.is_null() { values } else { kept_values.cast_const() };
+        let scales = [self.key_scales, self.value_scales];
+        Cache { keys: keys.cast(), values: values.cast(), table, new_keys, new_values, scales }
+    }
+
+    /// The tables.
+    #[inline(always)]
+    #[must_use]
+    pub const fn rotary(self) -> Rotary {
+        Rotary { cosines: self.cosines, sines: self.sines }
+    }
+}
+
 /// Kernels: name, types of queries and of the cache, largest head size, stages of a warp, blocks of a
 /// multiprocessor.
 macro_rules! kernels {
@@ -76,6 +104,7 @@ macro_rules! kernels {
                 type Cached = $cached;
                 type Result = [f32; $head / 2];
                 type Stages = Stages<$stages>;
+                type Function = Identity;
                 const RING: Self::Stages = Stages;
                 const RESIDENT: u32 = $resident;
             }
@@ -84,6 +113,7 @@ macro_rules! kernels {
             ///
             /// # Safety
             /// As [`forward::run`] for this configuration.
+            #[cfg(feature = "kernels")]
             #[kernel(launch_bounds(THREADS, <$config as Config>::RESIDENT))]
             pub unsafe fn $name(
                 params: DecodeParams,
@@ -100,18 +130,19 @@ macro_rules! kernels {
                 sums: *mut f32,
                 totals: *mut f32,
             ) {
-                let problem = Problem { params: &params, lengths };
-                let Append { kept_keys, kept_values, new_keys, new_values, cosines, sines, .. } = append;
-                let scales = [append.key_scales, append.value_scales];
-                let keys = if kept_keys.is_null() { keys } else { kept_keys.cast_const() };
-                let values = if kept_values.is_null() { values } else { kept_values.cast_const() };
-                let (keys, values) = (keys.cast::<$cached>(), values.cast::<$cached>());
-                let cache = Cache { keys, values, table, new_keys, new_values, scales };
-                let rotary = Rotary { cosines, sines };
                 let parts = Parts { ended, sums, totals };
-                let outputs = Outputs { data, log_sum_exp, sinks, parts };
                 // SAFETY: the caller's contract.
-                unsafe { forward::run::<$config>(forward::Arguments { problem, queries, cache, rotary, outputs }) }
+                unsafe {
+                    forward::run::<$config>(forward::Arguments {
+                        problem: Problem { params: &params, lengths },
+                        queries,
+                        cache: append.cache(keys, values, table),
+                        rotary: append.rotary(),
+                        outputs: Outputs { data, log_sum_exp, sinks, parts },
+                        function: &Identity,
+                        score_scale: 1.0,
+                    })
+                }
             }
         )*
 
@@ -134,6 +165,7 @@ kernels! {
 }
 
 /// Kernels: name and type.
+#[cfg(feature = "kernels")]
 macro_rules! combining {
     ($(#[kernel] fn $name:ident: $element:ident;)*) => { $(
         #[doc = concat!("Combines the parts of results, to ", stringify!($element), "; see [`combine`].")]
@@ -159,6 +191,7 @@ macro_rules! combining {
     )* };
 }
 
+#[cfg(feature = "kernels")]
 combining! {
     #[kernel] fn attention_combine_bf16: bf16;
     #[kernel] fn attention_combine_f16: f16;

@@ -22,6 +22,7 @@
 //!   of 16, a tile takes one look at the table, else each key takes one.
 //! * **New keys** are not in the cache yet. The warp that has one in its tile copies it from where it comes,
 //!   rotates it in its stage, and stores it and its value to the cache, which nobody reads there.
+//! * **Score functions** are applied to the scores of a tile in front of the mask.
 //! * **In e4m3**, with a scale for each head of keys, a cache has half the bytes: on Hopper.
 //!
 //! A length counts as no less than 0 and no more than the most. The keys of a page that there is not are
@@ -30,6 +31,7 @@
 //! | file | |
 //! |---|---|
 //! | [`instances`] | the kernels and the table of them |
+//! | [`compiled`] | kernels with a score function |
 //! | [`config`] | what a kernel is made of; the plan of its shared memory |
 //! | [`problem`] | the arguments; which keys are seen |
 //! | [`schedule`] | how the work is shared out |
@@ -44,6 +46,7 @@
 pub mod bits;
 pub mod cache;
 pub mod combine;
+pub mod compiled;
 pub mod config;
 pub mod forward;
 pub mod instances;

@@ -29,7 +29,7 @@ pub struct DecodeParams {
     pub table_row: u32,
     /// Which keys a query sees.
     pub band: Band,
-    /// Factor of the scores, positive.
+    /// Factor of the scores in the softmax, positive; 1 behind a score function, which gets them with theirs.
     pub scale: f32,
     /// Where rows of queries lie.
     pub query_strides: Strides,

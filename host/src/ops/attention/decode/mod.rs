@@ -2,6 +2,7 @@
 
 mod append;
 mod check;
+mod function;
 mod launch;
 mod plan;
 mod scales;
@@ -13,8 +14,10 @@ use crate::stream::Stream;
 use super::heads::{Heads, HeadsMut};
 use super::problem::Mask;
 use append::Cache;
+use plan::Kernels;
 
 pub use append::Rotary;
+pub use function::{DecodeKernels, ModifiedDecode};
 pub use plan::{DecodePlan, DecodeProblem};
 pub use scales::CacheScales;
 
@@ -207,7 +210,7 @@ impl<'a> Decode<'a> {
     /// do the problem on the stream's device, [`Error::DeviceMismatch`](crate::Error::DeviceMismatch),
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), or the driver's error.
     pub fn run(self, stream: &Stream) -> Result<()> {
-        let plan = self.plan(stream)?;
+        let plan = self.plan(stream, plan::PLAIN)?;
         launch::launch(stream, &plan, self)
     }
 
@@ -216,12 +219,12 @@ impl<'a> Decode<'a> {
     /// # Errors
     /// As [`Decode::run`], but for the driver's.
     pub fn explain(self, stream: &Stream) -> Result<DecodePlan> {
-        self.plan(stream)
+        self.plan(stream, plan::PLAIN)
     }
 
-    fn plan(&self, stream: &Stream) -> Result<DecodePlan> {
+    fn plan(&self, stream: &Stream, kernels: Kernels) -> Result<DecodePlan> {
         let problem = self.problem()?;
         self.check_devices(stream)?;
-        DecodePlan::new(problem, stream.device(), self.blocks)
+        DecodePlan::new(problem, kernels, stream.device(), self.blocks)
     }
 }

@@ -125,8 +125,10 @@ pub struct DecodePlan {
     pub is_cut: bool,
     /// How long it should take if all sequences have the most keys, microseconds: an estimate, not a promise.
     pub estimate_us: f64,
-    /// The kernel's place among [`entries`].
+    /// The kernel's place among those to choose from.
     pub(super) index: usize,
+    /// The kernel's row of their tables.
+    pub(super) entry: &'static Entry,
 }
 
 /// A launch, the way of the first keys, and what follows the last ones.
@@ -149,13 +151,28 @@ struct DeviceCapabilities {
 /// Shared memory of each block that the system has.
 const SYSTEM_BYTES: u32 = 1024;
 
-/// All kernels: those for a cache in e4m3 come last.
-pub(super) fn entries() -> impl Iterator<Item = &'static Entry> {
-    TABLE.iter().chain(E4M3_TABLE)
+/// Kernels to choose from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kernels {
+    /// Their tables, one behind the other.
+    pub tables: [&'static [Entry]; 2],
+    /// What helps where no kernel can do a problem.
+    pub hint: &'static str,
 }
 
+/// Those without a score function.
+pub(super) const PLAIN: Kernels = Kernels {
+    tables: [TABLE, E4M3_TABLE],
+    hint: "the kernels want compute capability 8.0; those for heads of more than 128 elements want the shared memory of 9.0, those for a cache in e4m3 want 9.0 itself",
+};
+
 impl DecodePlan {
-    pub(super) fn new(problem: DecodeProblem, device: &Device, blocks: Option<u32>) -> Result<Self> {
+    pub(super) fn new(
+        problem: DecodeProblem,
+        kernels: Kernels,
+        device: &Device,
+        blocks: Option<u32>,
+    ) -> Result<Self> {
         let properties = device.properties();
         let capabilities = DeviceCapabilities {
             is_ampere: device.arch().major >= 8,
@@ -164,17 +181,22 @@ impl DecodePlan {
             shared_per_block: properties.shared_per_block_optin,
             shared_per_sm: properties.shared_per_sm,
         };
-        Self::on(problem, capabilities, blocks).ok_or_else(|| {
+        Self::on(problem, kernels, capabilities, blocks).ok_or_else(|| {
             invalid(
                 "the problem",
                 format!("{problem} on {}", device.arch()),
                 "one that a kernel can do on this device".to_owned(),
-                "the kernels want compute capability 8.0; those for heads of more than 128 elements want the shared memory of 9.0, those for a cache in e4m3 want 9.0 itself",
+                kernels.hint,
             )
         })
     }
 
-    fn on(problem: DecodeProblem, device: DeviceCapabilities, blocks: Option<u32>) -> Option<Self> {
+    fn on(
+        problem: DecodeProblem,
+        kernels: Kernels,
+        device: DeviceCapabilities,
+        blocks: Option<u32>,
+    ) -> Option<Self> {
         let fits = |entry: &Entry| {
             dtype(entry.element) == problem.dtype
                 && entry.is_e4m3 == (problem.cache != problem.dtype)
@@ -182,7 +204,8 @@ impl DecodePlan {
                 && entry.shared <= device.shared_per_block
                 && if entry.is_e4m3 { device.is_hopper } else { device.is_ampere }
         };
-        let fitting = entries().enumerate().filter(|(_, entry)| fits(entry));
+        let entries = kernels.tables.into_iter().flatten();
+        let fitting = entries.enumerate().filter(|(_, entry)| fits(entry));
         let (index, entry) = fitting.min_by_key(|(_, entry)| entry.head)?;
         let resident = (device.shared_per_sm / (entry.shared + SYSTEM_BYTES)).clamp(1, entry.resident);
         // Checked to be few enough.
@@ -196,15 +219,7 @@ impl DecodePlan {
         let turns = problem.bytes() as f64 / f64::from(device.sm_count) / BYTES_PER_US;
         let estimate_us = START_US + turns + if is_cut { COMBINE_US } else { 0.0 };
         let keys_each = u64::from(share.each) * u64::from(CHUNK);
-        Some(DecodePlan { problem, kernel: entry.name, blocks, keys_each, is_cut, estimate_us, index })
-    }
-
-    /// The table's row.
-    pub(super) fn entry(&self) -> &'static Entry {
-        match self.index.checked_sub(TABLE.len()) {
-            None => &TABLE[self.index],
-            Some(index) => &E4M3_TABLE[index],
-        }
+        Some(DecodePlan { problem, kernel: entry.name, blocks, keys_each, is_cut, estimate_us, index, entry })
     }
 }
 
@@ -235,7 +250,7 @@ pub(super) const fn dtype(element: ElementType) -> DType {
 
 #[cfg(test)]
 mod tests {
-    use super::{DecodePlan, DecodeProblem, DeviceCapabilities, Mask};
+    use super::{DecodePlan, DecodeProblem, DeviceCapabilities, Kernels, Mask, PLAIN, TABLE};
     use crate::tensor::DType;
 
     const H200: DeviceCapabilities = DeviceCapabilities {
@@ -263,7 +278,7 @@ mod tests {
     };
 
     fn plan(problem: DecodeProblem) -> DecodePlan {
-        DecodePlan::on(problem, H200, None).unwrap()
+        DecodePlan::on(problem, PLAIN, H200, None).unwrap()
     }
 
     #[test]
@@ -284,9 +299,9 @@ mod tests {
         assert!(!plan(short).is_cut);
         assert!(plan(DecodeProblem { has_lengths: true, ..short }).is_cut);
         assert!(plan(DecodeProblem { mask: Mask::CAUSAL, ..short }).is_cut);
-        assert!(!DecodePlan::on(PROBLEM, H200, Some(1)).unwrap().is_cut);
+        assert!(!DecodePlan::on(PROBLEM, PLAIN, H200, Some(1)).unwrap().is_cut);
         // 256 sequences of heads in as many blocks.
-        let plan = DecodePlan::on(PROBLEM, H200, Some(256)).unwrap();
+        let plan = DecodePlan::on(PROBLEM, PLAIN, H200, Some(256)).unwrap();
         assert_eq!((plan.keys_each, plan.is_cut), (8192, false));
     }
 
@@ -305,10 +320,10 @@ mod tests {
             shared_per_sm: 164 * 1024,
             ..H200
         };
-        assert_eq!(DecodePlan::on(PROBLEM, ampere, None).unwrap().blocks, 132);
-        assert_eq!(DecodePlan::on(DecodeProblem { head_size: 256, ..PROBLEM }, ampere, None), None);
+        assert_eq!(DecodePlan::on(PROBLEM, PLAIN, ampere, None).unwrap().blocks, 132);
+        assert_eq!(DecodePlan::on(DecodeProblem { head_size: 256, ..PROBLEM }, PLAIN, ampere, None), None);
         let turing = DeviceCapabilities { is_ampere: false, ..H200 };
-        assert_eq!(DecodePlan::on(PROBLEM, turing, None), None);
+        assert_eq!(DecodePlan::on(PROBLEM, PLAIN, turing, None), None);
     }
 
     #[test]
@@ -322,8 +337,22 @@ mod tests {
             assert_eq!(plan.kernel, format!("attention_decode_{kernel}_e4m3_64"));
         }
         let other = DeviceCapabilities { is_hopper: false, ..H200 };
-        assert_eq!(DecodePlan::on(problem, other, None), None);
-        assert_eq!(DecodePlan::on(DecodeProblem { head_size: 256, ..problem }, H200, None), None);
+        assert_eq!(DecodePlan::on(problem, PLAIN, other, None), None);
+        assert_eq!(DecodePlan::on(DecodeProblem { head_size: 256, ..problem }, PLAIN, H200, None), None);
+    }
+
+    /// Kernels with a score function are those that their package names.
+    #[test]
+    fn no_kernels_but_those_of_the_tables() {
+        let kernels = Kernels { tables: [&TABLE[1..2], &[]], hint: "" };
+        let on = |problem| DecodePlan::on(problem, kernels, H200, None);
+        for head_size in [8, 128] {
+            let plan = on(DecodeProblem { head_size, ..PROBLEM }).unwrap();
+            assert_eq!((plan.kernel, plan.index), ("attention_decode_bf16_128", 0));
+        }
+        assert_eq!(on(DecodeProblem { head_size: 136, ..PROBLEM }), None);
+        assert_eq!(on(DecodeProblem { dtype: DType::F16, cache: DType::F16, ..PROBLEM }), None);
+        assert_eq!(on(DecodeProblem { cache: DType::F8E4M3, ..PROBLEM }), None);
     }
 
     #[test]

@@ -1,0 +1,363 @@
+//! Decode attention with a score function of another package, against the oracle of `reference`.
+
+use super::*;
+use conformance::decode_score::{Fade, FadeArgs};
+use ironwarp::ops::attention::{CacheScales, ModifiedDecode};
+use ironwarp::{DeviceView, Error};
+use num::E4M3;
+
+/// Slopes of heads, which take them in turn.
+const SLOPES: [f32; 3] = [0.25, 0.0, 0.03125];
+
+/// The arguments of [`Fade`].
+#[derive(Debug, Clone)]
+struct Arguments {
+    slopes: Vec<f32>,
+    biases: Vec<f32>,
+    /// Keys of each sequence with a number.
+    keys: usize,
+    first: u32,
+    step: u32,
+}
+
+/// The same on the device.
+struct Fading {
+    slopes: DeviceBuffer<f32>,
+    biases: DeviceBuffer<f32>,
+    keys: u32,
+    first: u32,
+    step: u32,
+}
+
+impl Arguments {
+    /// For the positions of a case, and no others.
+    fn new<T: Number>(setup: &Setup<T>, first: u32, step: u32) -> Self {
+        let Case { lengths, heads, .. } = setup.case;
+        let keys = setup.most_keys();
+        let number = |place: usize| ((place * 37 % 101) as f32 - 50.0) / 64.0;
+        Arguments {
+            slopes: (0..heads).map(|head| SLOPES[head % SLOPES.len()]).collect(),
+            biases: (0..lengths.len() * keys).map(number).collect(),
+            keys,
+            first,
+            step,
+        }
+    }
+
+    fn upload(&self, stream: &Stream) -> Outcome<Fading> {
+        Ok(Fading {
+            slopes: DeviceBuffer::from_slice(stream, &self.slopes)?,
+            biases: DeviceBuffer::from_slice(stream, &self.biases)?,
+            keys: self.keys as u32,
+            first: self.first,
+            step: self.step,
+        })
+    }
+
+    /// The score of a key that a query sees, of sequences of these lengths.
+    fn modify(&self, case: &Case, score: f64, [sequence, head, query, key]: [usize; 4]) -> Option<f64> {
+        let sees = key < self.first as usize || (sequence + query + key) % self.step as usize == 0;
+        let diagonal = case.lengths[sequence] as f64 - case.queries as f64 + query as f64;
+        let falls = f64::from(self.slopes[head]) * (key as f64 - diagonal).abs();
+        sees.then(|| score - falls + f64::from(self.biases[sequence * self.keys + key]))
+    }
+}
+
+/// What [`Fade`] is passed.
+type Values<'a> = (DeviceView<'a, f32>, (DeviceView<'a, f32>, (u32, (u32, (u32, ())))));
+
+impl Fading {
+    fn modified<'a>(&'a self, decode: Decode<'a>) -> ModifiedDecode<'a, Fade, Values<'a>> {
+        let Fading { slopes, biases, keys, first, step } = self;
+        let (slopes, biases) = (slopes.view(), biases.view());
+        let function = FadeArgs { slopes, biases, keys: *keys, first: *first, step: *step }.pass();
+        // SAFETY: there is a slope for each head, and a number for each key of each sequence.
+        unsafe { decode.function(function) }
+    }
+}
+
+impl<T: Number> Setup<T> {
+    /// Most keys of a sequence.
+    fn most_keys(&self) -> usize {
+        if self.case.page.is_some() {
+            self.operands.each * self.operands.sides[1]
+        } else {
+            self.operands.sides[1]
+        }
+    }
+
+    fn check_function(&mut self, stream: &Stream, arguments: &Arguments) -> Outcome {
+        let fading = arguments.upload(stream)?;
+        let plan = fading.modified(self.decode()).explain(stream)?;
+        fading.modified(self.decode()).run(stream)?;
+        let want = self.oracle_with(|score, place| arguments.modify(&self.case, score, place));
+        self.compare_with(stream, &plan, want)
+    }
+}
+
+impl Case {
+    /// With a function that shows the first keys and every so many-th, the results are the oracle's.
+    fn fade<T: Number>(&self, first: u32, step: u32) -> Outcome {
+        if !decodes()? {
+            return Ok(());
+        }
+        let stream = device()?.stream()?;
+        let mut setup = Setup::<T>::new(self, &stream)?;
+        let arguments = Arguments::new(&setup, first, step);
+        setup.check_function(&stream, &arguments)
+    }
+}
+
+/// Lengths about the borders of tiles and chunks, and none.
+const RAGGED: &[usize] = &[150, 0, 1, 63, 64, 37];
+
+#[test]
+fn every_kernel() -> Outcome {
+    for size in [40, 64] {
+        Case { size, lengths: RAGGED, ..PLAIN }.fade::<bf16>(3, 5)?;
+    }
+    for size in [56, 128] {
+        Case { size, lengths: RAGGED, scale: Some(0.5), ..PLAIN }.fade::<f16>(0, 2)?;
+    }
+    for size in [200, 256] {
+        Case { size, lengths: &[70, 2], ..PLAIN }.fade::<bf16>(1, 3)?;
+    }
+    Ok(())
+}
+
+/// Sequences that one block computes, and that several do; pages with whole tiles, and others.
+#[test]
+fn parts_and_pages() -> Outcome {
+    for blocks in [1, 3, 1000] {
+        for page in [None, Some(16), Some(10)] {
+            let case = Case { lengths: &[300, 0, 70], page, blocks: Some(blocks), ..PLAIN };
+            case.fade::<bf16>(4, 3)?;
+        }
+    }
+    // All sequences have the most keys, and the last tile has fewer than it could.
+    let case = Case { lengths: &[75; 2], tells_lengths: false, blocks: Some(2), ..PLAIN };
+    case.fade::<f16>(0, 1)
+}
+
+/// Heads and queries that share a head of keys, in one tile of rows and in several, under masks.
+#[test]
+fn groups_queries_and_masks() -> Outcome {
+    for (heads, kv_heads) in [(3, 1), (6, 6), (17, 1), (6, 2)] {
+        Case { heads, kv_heads, lengths: &[90, 65], ..PLAIN }.fade::<bf16>(2, 3)?;
+    }
+    for (left, right) in [(None, None), (None, Some(0)), (Some(20), Some(0)), (Some(70), None)] {
+        let case = Case { queries: 9, lengths: &[90, 3, 130], left, right, blocks: Some(3), ..PLAIN };
+        case.fade::<f16>(2, 4)?;
+    }
+    Ok(())
+}
+
+/// Queries that see nothing, though the band shows them keys.
+#[test]
+fn masks_that_hide_all() -> Outcome {
+    for blocks in [1, 4] {
+        let case = Case { lengths: &[130, 70], queries: 3, blocks: Some(blocks), ..PLAIN };
+        case.fade::<bf16>(0, 1000)?;
+    }
+    Ok(())
+}
+
+/// A key that the band hides has no score, whatever the function says of it.
+#[test]
+fn what_the_band_hides_stays_hidden() -> Outcome {
+    if !decodes()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    // The keys from 79 on are seen; their tile begins at 64.
+    let case = Case { lengths: &[100], left: Some(20), ..PLAIN };
+    let mut setup = Setup::<bf16>::new(&case, &stream)?;
+    let mut arguments = Arguments::new(&setup, 0, 1);
+    arguments.biases[70] = f32::INFINITY;
+    setup.check_function(&stream, &arguments)
+}
+
+/// Sinks stand beside the function's scores.
+#[test]
+fn sinks_beside_a_function() -> Outcome {
+    if !decodes()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    let scores = [2.0, -30.0, 0.5, f32::NEG_INFINITY];
+    let sinks = DeviceBuffer::from_slice(&stream, &scores)?;
+    for blocks in [1, 3] {
+        let case = Case { lengths: &[130, 0], scale: Some(0.25), blocks: Some(blocks), ..PLAIN };
+        let mut setup = Setup::<bf16>::new(&case, &stream)?;
+        let arguments = Arguments::new(&setup, 2, 3);
+        let fading = arguments.upload(&stream)?;
+        let plan = setup.decode().explain(&stream)?;
+        fading.modified(setup.decode().sinks(&sinks)).run(&stream)?;
+        let Case { lengths, queries, heads, kv_heads, size, .. } = case;
+        let sides = Sides { batch: lengths.len(), queries, keys: 0, heads, kv_heads, size };
+        let want = setup.oracle_with(|score, place| arguments.modify(&case, score, place));
+        setup.compare_with(&stream, &plan, want.with_sinks(sides, &scores.map(f64::from)))?;
+    }
+    Ok(())
+}
+
+/// The last keys are new: they are put into the cache, and have the places of their keys.
+#[test]
+fn new_keys_with_a_function() -> Outcome {
+    if !decodes()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    let case = Case { lengths: &[100, 2, 65], queries: 2, right: Some(0), blocks: Some(3), ..PLAIN };
+    let mut setup = Setup::<bf16>::new(&case, &stream)?;
+    let row = case.kv_heads * case.size;
+    let most = setup.operands.sides[1];
+    let mut new = [Vec::new(), Vec::new()];
+    for (which, new) in new.iter_mut().enumerate() {
+        let mut kept = setup.operands.cache[which].clone();
+        for (sequence, &length) in case.lengths.iter().enumerate() {
+            let end = (sequence * most + length) * row;
+            let last = &mut kept[end - case.queries * row..end];
+            new.extend_from_slice(last);
+            last.fill(bf16::NAN);
+        }
+        setup.cache[which].copy_from_slice(&stream, &kept)?;
+    }
+    let new = [DeviceBuffer::from_slice(&stream, &new[0])?, DeviceBuffer::from_slice(&stream, &new[1])?];
+    let arguments = Arguments::new(&setup, 3, 4);
+    let fading = arguments.upload(&stream)?;
+    let plan = setup.decode().explain(&stream)?;
+    let sides = [case.lengths.len(), case.queries, case.heads, case.size];
+    let of_new = [sides[0], sides[1], case.kv_heads, case.size];
+    let Setup { queries, cache: [keys, values], out, logarithms, lengths, operands, .. } = &mut setup;
+    let kept = [keys, values].map(|buffer| HeadsMut::new(buffer, operands.sides));
+    let rows = [Heads::new(&new[0], of_new), Heads::new(&new[1], of_new)];
+    let decode = Decode::appending(Heads::new(&*queries, sides), kept, rows, HeadsMut::new(out, sides))
+        .mask(Mask::CAUSAL)
+        .lengths(&*lengths)
+        .log_sum_exp(&mut *logarithms)
+        .blocks(3);
+    fading.modified(decode).run(&stream)?;
+    let want = setup.oracle_with(|score, place| arguments.modify(&case, score, place));
+    setup.compare_with(&stream, &plan, want)?;
+    for (cache, want) in setup.cache.iter().zip(&setup.operands.cache) {
+        bitwise_equal("the cache", &cache.to_vec(&stream)?, want)?;
+    }
+    Ok(())
+}
+
+/// Lengths below 0 and beyond the most: the function is asked of no key that there is not.
+#[test]
+fn hostile_lengths_with_a_function() -> Outcome {
+    if !decodes()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    let case = Case { lengths: &[0, 75], tells_lengths: true, ..PLAIN };
+    let mut setup = Setup::<bf16>::new(&case, &stream)?;
+    setup.cache[0].fill_zero(&stream)?;
+    setup.cache[1].fill_zero(&stream)?;
+    setup.lengths.copy_from_slice(&stream, &[i32::MIN, i32::MAX])?;
+    let mut arguments = Arguments::new(&setup, 0, 1);
+    arguments.slopes.fill(0.0);
+    arguments.biases.fill(0.5);
+    let fading = arguments.upload(&stream)?;
+    fading.modified(setup.decode()).run(&stream)?;
+    let sums = setup.logarithms.to_vec(&stream)?;
+    let want = (setup.most_keys() as f32).ln() + 0.5;
+    assert!(sums[..4].iter().all(|sum| *sum == f32::NEG_INFINITY), "{sums:?}");
+    assert!(sums[4..].iter().all(|sum| (sum - want).abs() < 1e-5), "{sums:?}, {want}");
+    Ok(())
+}
+
+/// A head whose scores are no numbers spoils no other.
+#[test]
+fn strange_scores_stay_with_their_head() -> Outcome {
+    if !decodes()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    let case = Case { lengths: &[150, 40], queries: 3, blocks: Some(3), ..PLAIN };
+    let mut setup = Setup::<bf16>::new(&case, &stream)?;
+    let mut arguments = Arguments::new(&setup, 2, 3);
+    arguments.slopes[1] = f32::NAN;
+    setup.check_function(&stream, &arguments)?;
+    let out = setup.out.to_vec(&stream)?;
+    for (row, values) in out.chunks(case.size).enumerate() {
+        let is_strange = row % case.heads == 1;
+        assert!(values.iter().all(|value| value.is_nan() == is_strange), "row {row}: {values:?}");
+    }
+    Ok(())
+}
+
+/// The same bits in every run; and with other lengths, on the device alone, other distances.
+#[test]
+fn graphs_replay_a_function_with_other_lengths() -> Outcome {
+    if !decodes()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    let case = Case { lengths: &[200, 130], page: Some(16), blocks: Some(4), ..PLAIN };
+    let setup = Setup::<bf16>::new(&case, &stream)?;
+    let arguments = Arguments::new(&setup, 2, 3);
+    let inputs = (setup, arguments.upload(&stream)?);
+    let mut graph = Graph::capture(&stream, inputs, |stream, (setup, fading)| {
+        fading.modified(setup.decode()).run(stream)
+    })?;
+    let mut first = None;
+    for _ in 0..2 {
+        let (setup, _) = graph.inputs_mut();
+        setup.out.fill_zero(&stream)?;
+        graph.replay(&stream)?;
+        let (setup, _) = graph.inputs();
+        let got = (setup.out.to_vec(&stream)?, setup.logarithms.to_vec(&stream)?);
+        let (out, logarithms) = first.get_or_insert_with(|| got.clone());
+        bitwise_equal("replayed", &got.0, out)?;
+        bitwise_equal("replayed, lse", &got.1, logarithms)?;
+    }
+    for lengths in [&[200, 130], &[1, 90]] {
+        let (setup, fading) = graph.inputs_mut();
+        setup.lengths.copy_from_slice(&stream, &lengths.map(|length: usize| length as i32))?;
+        setup.case.lengths = lengths;
+        let plan = fading.modified(setup.decode()).explain(&stream)?;
+        graph.replay(&stream)?;
+        let (setup, _) = graph.inputs();
+        let want = setup.oracle_with(|score, place| arguments.modify(&setup.case, score, place));
+        setup.compare_with(&stream, &plan, want)?;
+    }
+    Ok(())
+}
+
+/// What the function is not compiled for; the errors say where kernels are named.
+#[test]
+fn problems_without_a_kernel() -> Outcome {
+    if !decodes()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    let refused = |error: Error, words: &[&str]| {
+        let text = error.to_string();
+        assert_eq!(about(&error), "the problem", "{text}");
+        for word in words.iter().chain(&["decode_score_kernels!"]) {
+            assert!(text.contains(word), "no {word:?} in: {text}");
+        }
+    };
+    let case = Case { lengths: &[20, 33], size: 256, ..PLAIN };
+    let mut setup = Setup::<f16>::new(&case, &stream)?;
+    let fading = Arguments::new(&setup, 0, 1).upload(&stream)?;
+    refused(fading.modified(setup.decode()).run(&stream).expect_err("f16 of 256"), &["f16 [2, 1, 4, 256]"]);
+    // Its own kernels are not the function's.
+    assert_eq!(setup.decode().explain(&stream)?.kernel, "attention_decode_f16_256");
+    let mut setup = Setup::<bf16>::new(&Case { size: 64, ..case }, &stream)?;
+    assert_eq!(fading.modified(setup.decode()).explain(&stream)?.kernel, "fade_decode_bf16_64");
+    let sides = setup.operands.sides;
+    let narrow = DeviceBuffer::<E4M3>::zeroed(&stream, sides.iter().product())?;
+    let ones = DeviceBuffer::from_slice(&stream, &[1.0f32; 2])?;
+    let narrow = Heads::new(&narrow, sides);
+    let queries = Heads::new(&setup.queries, [2, 1, 4, 64]);
+    let decode = Decode::new(queries, narrow, narrow, HeadsMut::new(&mut setup.out, [2, 1, 4, 64]));
+    let scales = CacheScales { keys: ones.view(), values: ones.view() };
+    let error = fading.modified(decode.scales(scales)).run(&stream).expect_err("a cache in e4m3");
+    refused(error, &["f8_e4m3", "a cache of the queries' type"]);
+    Ok(())
+}
