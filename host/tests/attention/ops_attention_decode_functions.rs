@@ -14,7 +14,8 @@ const SLOPES: [f32; 3] = [0.25, 0.0, 0.03125];
 struct Arguments {
     slopes: Vec<f32>,
     biases: Vec<f32>,
-    /// Keys of each sequence with a number.
+    queries: usize,
+    /// Keys of each query with a number.
     keys: usize,
     first: u32,
     step: u32,
@@ -24,6 +25,7 @@ struct Arguments {
 struct Fading {
     slopes: DeviceBuffer<f32>,
     biases: DeviceBuffer<f32>,
+    queries: u32,
     keys: u32,
     first: u32,
     step: u32,
@@ -32,12 +34,13 @@ struct Fading {
 impl Arguments {
     /// For the positions of a case, and no others.
     fn new<T: Number>(setup: &Setup<T>, first: u32, step: u32) -> Self {
-        let Case { lengths, heads, .. } = setup.case;
+        let Case { lengths, queries, heads, .. } = setup.case;
         let keys = setup.most_keys();
         let number = |place: usize| ((place * 37 % 101) as f32 - 50.0) / 64.0;
         Arguments {
             slopes: (0..heads).map(|head| SLOPES[head % SLOPES.len()]).collect(),
-            biases: (0..lengths.len() * keys).map(number).collect(),
+            biases: (0..lengths.len() * queries * keys).map(number).collect(),
+            queries,
             keys,
             first,
             step,
@@ -48,6 +51,7 @@ impl Arguments {
         Ok(Fading {
             slopes: DeviceBuffer::from_slice(stream, &self.slopes)?,
             biases: DeviceBuffer::from_slice(stream, &self.biases)?,
+            queries: self.queries as u32,
             keys: self.keys as u32,
             first: self.first,
             step: self.step,
@@ -59,19 +63,20 @@ impl Arguments {
         let sees = key < self.first as usize || (sequence + query + key) % self.step as usize == 0;
         let diagonal = case.lengths[sequence] as f64 - case.queries as f64 + query as f64;
         let falls = f64::from(self.slopes[head]) * (key as f64 - diagonal).abs();
-        sees.then(|| score - falls + f64::from(self.biases[sequence * self.keys + key]))
+        let place = (sequence * self.queries + query) * self.keys + key;
+        sees.then(|| score - falls + f64::from(self.biases[place]))
     }
 }
 
-/// What [`Fade`] is passed.
-type Values<'a> = (DeviceView<'a, f32>, (DeviceView<'a, f32>, (u32, (u32, (u32, ())))));
+/// The fields of [`Fade`], as they are passed.
+type Values<'a> = (DeviceView<'a, f32>, (DeviceView<'a, f32>, (u32, (u32, (u32, (u32, ()))))));
 
 impl Fading {
     fn modified<'a>(&'a self, decode: Decode<'a>) -> ModifiedDecode<'a, Fade, Values<'a>> {
-        let Fading { slopes, biases, keys, first, step } = self;
+        let Fading { ref slopes, ref biases, queries, keys, first, step } = *self;
         let (slopes, biases) = (slopes.view(), biases.view());
-        let function = FadeArgs { slopes, biases, keys: *keys, first: *first, step: *step }.pass();
-        // SAFETY: there is a slope for each head, and a number for each key of each sequence.
+        let function = FadeArgs { slopes, biases, queries, keys, first, step }.pass();
+        // SAFETY: there is a slope for each head, and a number for each key of each query.
         unsafe { decode.function(function) }
     }
 }
@@ -328,7 +333,7 @@ fn graphs_replay_a_function_with_other_lengths() -> Outcome {
     Ok(())
 }
 
-/// What the function is not compiled for; the errors say where kernels are named.
+/// Types and head sizes that the function is not compiled for; the errors say where kernels are named.
 #[test]
 fn problems_without_a_kernel() -> Outcome {
     if !decodes()? {

@@ -3,16 +3,18 @@
 use attention::score::{Position, Real, ScoreFunction};
 use cuda_std::prelude::*;
 
-/// Scores fall with the distance, and each key of a sequence adds a number of its own. Queries see the first
-/// keys, and every `step`-th key of the others.
+/// Scores fall with the distance, and each place adds a number of its own. Queries see the first keys, and
+/// every `step`-th key of the others.
 #[repr(C)]
 #[derive(Clone, Copy, KernelArgs)]
 pub struct Fade {
     /// How much the score falls with each key, for each head of queries.
     pub slopes: *const f32,
-    /// For each sequence the numbers of its keys.
+    /// For each query of each sequence the numbers of the keys.
     pub biases: *const f32,
-    /// Numbers of a sequence.
+    /// Queries of a sequence.
+    pub queries: u32,
+    /// Numbers of a query.
     pub keys: u32,
     /// The first keys: so many.
     pub first: u32,
@@ -22,8 +24,9 @@ pub struct Fade {
 
 impl ScoreFunction for Fade {
     fn score<N: Real>(&self, score: N, at: Position) -> N {
-        let place = u64::from(at.batch) * u64::from(self.keys) + u64::from(at.key);
-        // SAFETY: whoever launches the kernel passes a slope for each head, and a number for each key.
+        let row = u64::from(at.batch) * u64::from(self.queries) + u64::from(at.query);
+        let place = row * u64::from(self.keys) + u64::from(at.key);
+        // SAFETY: whoever launches the kernel passes a slope for each head, and a number for each place.
         let (slope, bias) = unsafe { (*self.slopes.add(at.head as usize), *self.biases.add(place as usize)) };
         score.add_product(-slope, at.distance.abs()) + bias
     }

@@ -139,7 +139,7 @@ pub trait Config: Copy + 'static {
     type Result: Copy + AsRef<[f32]> + AsMut<[f32]>;
     /// Stages of a warp's ring, all but one of which are under way.
     type Stages: Depth + StageCount;
-    /// What becomes of scores.
+    /// The function that scores go through.
     type Function: ScoreFunction;
     /// The value of that type.
     const RING: Self::Stages;

@@ -32,7 +32,7 @@ pub struct Arguments<'a, C: Config> {
     pub rotary: Rotary,
     /// The results, and what is passed on to [`combine`](super::combine).
     pub outputs: Outputs,
-    /// What becomes of scores: the pass's own `params.scale` is 1 then, unless it is the identity.
+    /// The function that scores go through. Unless it is the identity, `params.scale` is 1.
     pub function: &'a C::Function,
     /// The factor of scores on their way to the function.
     pub score_scale: f32,
@@ -315,7 +315,8 @@ impl<C: Config> Pass<'_, C> {
     #[inline(always)]
     fn modify(self, scores: &mut Scores, at: &Cursor, key: u32) {
         let Arguments { problem: Problem { params, .. }, function, score_scale, .. } = self.arguments;
-        let [lane, keys] = [self.lane, at.span.keys].map(misc::opaque);
+        // Places are computed here, and not kept beside the results.
+        let [lane, keys, batch] = [self.lane, at.span.keys, at.sequence].map(misc::opaque);
         let (key, last_key) = (key + lane % 4 * 2, keys - 1);
         unroll!(HALF in 0..2, {
             let Row { query, head } = params.row(at.head, self.row(at, lane / 4 + 8 * HALF as u32));
@@ -325,7 +326,7 @@ impl<C: Config> Pass<'_, C> {
                 let offset = (I / 2 * 8 + I % 2) as u32;
                 let key = (key + offset).min(last_key);
                 let distance = distance + offset as f32;
-                let place = Position { batch: at.sequence, head, query, key, distance };
+                let place = Position { batch, head, query, key, distance };
                 let score = &mut scores[I / 2 * 4 + 2 * HALF + I % 2];
                 let modified = function.score(*score * score_scale, place);
                 *score = if function.mask(place) { modified } else { f32::NEG_INFINITY };

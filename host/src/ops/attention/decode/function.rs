@@ -66,8 +66,8 @@ where
     /// As [`Decode::run`].
     ///
     /// # Errors
-    /// As [`Decode::run`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) too where the function is
-    /// not compiled for the type and the head size, or the cache is in e4m3.
+    /// As [`Decode::run`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) too where the function
+    /// is not compiled for the type and the head size, or the cache is in e4m3.
     pub fn run(self, stream: &Stream) -> Result<()> {
         let plan = self.decode.plan(stream, Self::KERNELS)?;
         let Some(mut call) = Call::new(stream, &plan, self.decode)? else { return Ok(()) };

@@ -60,7 +60,7 @@ pub struct Call<'c> {
     parts: Parts,
 }
 
-/// What the pass gets.
+/// The arguments of the pass.
 pub struct Operands<'o, A> {
     pub stream: &'o Stream,
     pub config: LaunchConfig,
@@ -78,9 +78,9 @@ pub struct Operands<'o, A> {
 }
 
 impl<'c> Call<'c> {
-    /// Of a checked call, by its plan; nothing where there is nothing to do. Kernels keep within its operands:
-    /// shapes, strides and lengths are checked, and results do not overlap; lengths and page numbers are
-    /// limited by the kernels; there are places for each block; without a cut none is used.
+    /// Of a checked call, by its plan; nothing where there is nothing to do. Kernels keep within its
+    /// operands: shapes, strides and lengths are checked, and results do not overlap; lengths and page
+    /// numbers are limited by the kernels; there are places for each block; without a cut none is used.
     pub fn new(stream: &'c Stream, plan: &'c DecodePlan, decode: Decode<'c>) -> Result<Option<Self>> {
         if plan.problem.is_empty() {
             return Ok(None);

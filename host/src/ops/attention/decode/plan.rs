@@ -156,7 +156,7 @@ const SYSTEM_BYTES: u32 = 1024;
 pub(super) struct Kernels {
     /// Their tables, one behind the other.
     pub tables: [&'static [Entry]; 2],
-    /// What helps where no kernel can do a problem.
+    /// The hint of the error where no kernel can do a problem.
     pub hint: &'static str,
 }
 
