@@ -202,7 +202,7 @@ pub unsafe fn count_targets(
     }
 }
 
-/// What [`count_targets()`] writes where all of `rows` rows count. `scale[1]` is the share of each loss: 1
+/// Writes the scale of [`count_targets()`] where all of `rows` rows count. `scale[1]` is the share of each loss: 1
 /// over `rows`, or 1 if `is_mean` is 0. `scale[0]` is the factor of gradients: that share, times `upstream`
 /// if that is not null.
 ///
