@@ -126,8 +126,10 @@ impl Job {
         let module = ptx::Module::parse(text).map_err(|problem| self.bad(problem))?;
         let is_used = |start: &&String| module.entries().any(|entry| entry.name.starts_with(start.as_str()));
         let Some(start) = starts.iter().find(|start| !is_used(start)) else { return Ok(()) };
-        let reason =
-            format!("metadata.ironwarp.apart: no kernel for {} has a name that begins with `{start}`", self.arch);
+        let reason = format!(
+            "metadata.ironwarp.apart: no kernel for {} has a name that begins with `{start}`",
+            self.arch
+        );
         Err(BuildError::Manifest { path: self.manifest.path.clone(), reason })
     }
 

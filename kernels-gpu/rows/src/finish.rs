@@ -202,9 +202,9 @@ pub unsafe fn count_targets(
     }
 }
 
-/// Writes the scale of [`count_targets()`] where all of `rows` rows count. `scale[1]` is the share of each loss: 1
-/// over `rows`, or 1 if `is_mean` is 0. `scale[0]` is the factor of gradients: that share, times `upstream`
-/// if that is not null.
+/// Writes the scale of [`count_targets()`] where all of `rows` rows count. `scale[1]` is the share of each
+/// loss: 1 over `rows`, or 1 if `is_mean` is 0. `scale[0]` is the factor of gradients: that share, times
+/// `upstream` if that is not null.
 ///
 /// # Safety
 /// `upstream` is null or holds a number; `scale` holds two. One block of [`LANES`] threads.
