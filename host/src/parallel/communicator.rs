@@ -334,6 +334,9 @@ impl Communicator {
     /// Groups of the ranks with the same `color`, each in the order of `key`, then of ranks. A rank without a
     /// color is in none. Waits for all ranks.
     ///
+    /// A split that fails on one rank over peer memory fails the group on all of them. Through NCCL the group
+    /// stays sound if a part gets no id from NCCL, and fails if ranks cannot join a part.
+    ///
     /// # Errors
     /// [`crate::Error::Parallel`], also when a rank does not come in time; [`crate::Error::OutOfMemory`], or
     /// the driver's error.

@@ -57,6 +57,7 @@ mod peer;
 mod process;
 mod replicas;
 mod runner;
+mod thread;
 
 pub use call::Reduction;
 pub use communicator::Communicator;

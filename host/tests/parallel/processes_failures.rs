@@ -9,7 +9,7 @@ use ironwarp::parallel::{Backend, Communicator, GroupOptions, Reduction};
 use ironwarp::{DeviceBuffer, Error, ParallelError, Result};
 
 use crate::devices;
-use crate::nccl::{SLACK, library, parallel, ready, with_nccl};
+use crate::nccl::{SLACK, library, parallel, ready, with_nccl, without_ids};
 use crate::processes::options;
 use crate::ranks::{all_end_well, ends, is_rank, joined, place, start};
 use testkit::job::signal;
@@ -161,11 +161,7 @@ fn joins_through_nccl_end_when_a_rank_does() -> Result<()> {
 #[test]
 fn a_part_without_an_id_fails_on_all_ranks() -> Result<()> {
     with_nccl!(2);
-    let Some(devices) = ready(2)? else { return Ok(()) };
-    if !devices[0].is_software() {
-        testkit::skip("NVIDIA's NCCL makes ids");
-        return Ok(());
-    }
+    let Some(devices) = without_ids(2)? else { return Ok(()) };
     if !is_rank() {
         let test = "processes_failures::a_part_without_an_id_fails_on_all_ranks";
         all_end_well(test, devices.len(), &[("FAKE_NCCL_IDS", "1")]);

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle, sleep, yield_now};
+use std::thread::{JoinHandle, sleep, yield_now};
 use std::time::{Duration, Instant};
 
 use driver::nccl::{Code, Comm, IN_PROGRESS, Library, SUCCESS};
@@ -13,6 +14,7 @@ use crate::device::Device;
 use crate::error::{Error, ParallelError, Result};
 use crate::memory::{DeviceBuffer, PinnedBuffer};
 use crate::parallel::call::Call;
+use crate::parallel::thread;
 
 /// The number of the call by which ranks join each other. Those of the program count from 0.
 pub const JOIN: u32 = u32::MAX;
@@ -107,8 +109,7 @@ pub struct Shared {
     pub limit: Duration,
     /// `None` once it ends: it was aborted, then there is a failure, or the rank is dropped.
     handle: Mutex<Option<Handle>>,
-    /// The thread that ends it.
-    ending: Mutex<Option<JoinHandle<()>>>,
+    ending: Ending,
     pub failure: Arc<Failure>,
     /// Of marks; then a number for barriers.
     pub counts: DeviceBuffer<u32>,
@@ -152,30 +153,45 @@ enum End {
     Abort,
 }
 
-/// Ends a communicator. NCCL returns when no graph has calls of it any more, and when the other ranks of the
-/// machine end theirs, which may first wait for something that this rank does next. So a thread of its own
-/// waits, which keeps nothing of the rank but the device.
-fn end(library: &'static Library, device: &Device, comm: Handle, how: End) -> Option<JoinHandle<()>> {
-    let own = device.clone();
-    let function = match how {
-        End::Destroy => library.comm_destroy,
-        End::Abort => library.comm_abort,
-    };
-    // The context may be dead. What has failed is reported.
-    let end = move |device: &Device| {
-        // SAFETY: a live communicator, which nobody gets any more. `End::Destroy` is for one whose calls have
-        // ended.
-        let _ = device.clean_up(|| Ok(unsafe { function(comm.comm()) }));
-    };
-    let thread = Builder::new().name("ironwarp-nccl-end".to_owned()).spawn(move || end(&own));
-    // Without room for a thread, the caller waits.
-    thread.map_err(|_| end(device)).ok()
+/// The thread that ends a communicator. NCCL returns when no graph has calls of it any more, and when the
+/// other ranks of the machine end theirs, which may first wait for something that this rank does next. So a
+/// thread of its own waits, which keeps nothing of the rank but the device. It is there before the
+/// communicator: without it a rank would have to wait itself.
+struct Ending {
+    comm: Sender<(Handle, End)>,
+    thread: JoinHandle<()>,
 }
 
-fn wait_until(limit: Duration, is_done: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_done() && begun.elapsed() < limit {
-        sleep(NAP);
+impl Ending {
+    fn start(library: &'static Library, device: &Device) -> Result<Self> {
+        let (comm, ends) = channel::<(Handle, End)>();
+        let device = device.clone();
+        let thread = thread::start("ironwarp-nccl-end", "a thread that ends communicators", move || {
+            // An error: there was no communicator.
+            let Ok((comm, how)) = ends.recv() else { return };
+            let function = match how {
+                End::Destroy => library.comm_destroy,
+                End::Abort => library.comm_abort,
+            };
+            // SAFETY: a live communicator, which nobody gets any more. `End::Destroy` is for one whose calls
+            // have ended. The context may be dead; what has failed is reported.
+            let _ = device.clean_up(|| Ok(unsafe { function(comm.comm()) }));
+        })?;
+        Ok(Ending { comm, thread })
+    }
+
+    /// Begins the end of the communicator.
+    fn begin(&self, comm: Handle, how: End) {
+        // The thread waits for this.
+        let _ = self.comm.send((comm, how));
+    }
+
+    /// Waits until the communicator has ended.
+    fn wait(&self, limit: Duration) {
+        let begun = Instant::now();
+        while !self.thread.is_finished() && begun.elapsed() < limit {
+            sleep(NAP);
+        }
     }
 }
 
@@ -200,6 +216,7 @@ impl Shared {
         stream.synchronize()?;
         let seen = PinnedBuffer::zeroed(device, 1)?;
         let mut place = Box::new(null_mut());
+        let ending = Ending::start(library, device)?;
         let told = device.call(|| Ok(create(&mut place)))?;
         let comm = *place;
         let ended = settled(device, || settle(library, comm, told, limit, &failure))?;
@@ -209,10 +226,9 @@ impl Shared {
                 code => said(library, seat.rank, JOIN_NAME, code),
             };
             failure.found(seat, &error);
-            if !comm.is_null()
-                && let Some(thread) = end(library, device, Handle(comm), End::Abort)
-            {
-                wait_until(JOIN_PATIENCE, || thread.is_finished());
+            if !comm.is_null() {
+                ending.begin(Handle(comm), End::Abort);
+                ending.wait(JOIN_PATIENCE);
             }
             // NCCL may not have heard of it yet, and still write there.
             Box::leak(place);
@@ -227,7 +243,7 @@ impl Shared {
             ranks,
             limit,
             handle: Mutex::new(Some(Handle(comm))),
-            ending: Mutex::default(),
+            ending,
             failure,
             counts,
             seen,
@@ -260,7 +276,7 @@ impl Shared {
         // Another rank's failure may have come first.
         self.failure.found(self.seat, &error);
         self.abort(handle);
-        self.await_end(PATIENCE);
+        self.ending.wait(PATIENCE);
         Ok(self.failure.check(self.seat)?)
     }
 
@@ -274,17 +290,8 @@ impl Shared {
         let comm = handle.take();
         drop(handle);
         if let Some(comm) = comm {
-            let thread = end(self.nccl, &self.device, comm, how);
-            *self.ending.lock().unwrap_or_else(PoisonError::into_inner) = thread;
+            self.ending.begin(comm, how);
         }
-    }
-
-    /// Waits until the communicator has ended.
-    fn await_end(&self, limit: Duration) {
-        wait_until(limit, || {
-            let thread = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
-            thread.as_ref().is_none_or(JoinHandle::is_finished)
-        });
     }
 
     /// Fails the group by an error that this rank has found.
@@ -372,6 +379,6 @@ impl Drop for Shared {
         // The calls of a failed group may never end: then it aborts the communicator.
         let _ = self.look();
         self.end(self.handle(), End::Destroy);
-        self.await_end(LAST_PATIENCE);
+        self.ending.wait(LAST_PATIENCE);
     }
 }

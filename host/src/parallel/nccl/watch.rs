@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{Builder, JoinHandle, park_timeout};
+use std::thread::{JoinHandle, park_timeout};
 use std::time::{Duration, Instant};
 
 use super::shared::Shared;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::parallel::thread;
 
 /// Between two looks.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -26,15 +27,8 @@ impl Watch {
     pub fn start(shared: &Arc<Shared>) -> Result<Self> {
         let is_over = Arc::new(AtomicBool::new(false));
         let (watched, ends) = (shared.clone(), is_over.clone());
-        let thread = Builder::new().name(format!("ironwarp-nccl-{}", shared.seat.rank));
-        let thread =
-            thread.spawn(move || watch(&watched, &ends)).map_err(|error| Error::InvalidArgument {
-                operation: "Communicator",
-                argument: "a thread that watches",
-                got: error.to_string(),
-                wanted: "room for one".to_owned(),
-                hint: "the system's limit on threads is reached (`ulimit -u`)",
-            })?;
+        let name = format!("ironwarp-nccl-{}", shared.seat.rank);
+        let thread = thread::start(&name, "a thread that watches", move || watch(&watched, &ends))?;
         Ok(Watch { shared: shared.clone(), is_over, thread: Some(thread) })
     }
 }

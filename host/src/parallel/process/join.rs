@@ -42,6 +42,7 @@ struct Joining<'a> {
 /// Memory of a rank that others open.
 struct Own {
     memory: DeviceBuffer<u8>,
+    watch: Watch,
     /// The host memory's, on the first rank.
     file: Option<File>,
 }
@@ -176,6 +177,7 @@ impl Offer {
                 return Ok(None);
             }
         }
+        let watch = Watch::start(rank)?;
         let memory = own_memory(device, ranks as usize)?;
         match handle_of(device, &memory) {
             Ok(handle) => self.handle = handle,
@@ -195,7 +197,7 @@ impl Offer {
             }
             _ => None,
         };
-        Ok(Some(Own { memory, file }))
+        Ok(Some(Own { memory, watch, file }))
     }
 }
 
@@ -271,10 +273,10 @@ impl Joining<'_> {
             words.fail(&format!("rank {}: {error}", self.rank));
             words.abort();
         };
-        let watch = Watch::start(watched).inspect_err(fail)?;
+        own.watch.look(watched);
         let mut addresses = opened.addresses;
         addresses[self.rank as usize] = own.memory.as_ptr().raw();
-        let seat = Seat::new(self.device, self.rank, own.memory, opened, words.clone(), watch);
+        let seat = Seat::new(self.device, self.rank, own.memory, opened, words.clone(), own.watch);
         // The seat is there: a rank that dies, or fails here, ends the others' wait. Its memory stays until
         // they have closed it.
         let large = match has_nccl {

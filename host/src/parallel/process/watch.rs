@@ -4,15 +4,16 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::{Builder, sleep};
+use std::thread::sleep;
 use std::time::Duration;
 
 use rustix::io::Errno;
 
 use super::words::{Mark, Words};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::memory::DeviceBuffer;
 use crate::parallel::nccl::Link;
+use crate::parallel::thread;
 
 /// Between two looks.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -67,8 +68,16 @@ fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
 
-/// The end of the thread that the rank has.
-pub struct Watch(Sender<DeviceBuffer<u8>>);
+/// The end of the thread that the rank has. It is there before peers can open the rank's memory, which they
+/// may have longer than the rank.
+pub struct Watch(Sender<Step>);
+
+/// A step of the thread.
+enum Step {
+    Look(Box<Watched>),
+    /// Free the memory that the rank has left.
+    Free(DeviceBuffer<u8>),
+}
 
 /// The things that the thread looks at.
 pub struct Watched {
@@ -82,33 +91,37 @@ pub struct Watched {
 }
 
 impl Watch {
-    pub fn start(watched: Watched) -> Result<Self> {
-        let (sender, left) = channel();
-        let thread = Builder::new().name(format!("ironwarp-rank-{}", watched.rank));
-        let thread = thread.spawn(move || watched.run(&left)).map(drop);
-        thread.map(|()| Watch(sender)).map_err(|error| Error::InvalidArgument {
-            operation: "Communicator",
-            argument: "a thread that watches",
-            got: error.to_string(),
-            wanted: "room for one".to_owned(),
-            hint: "the system's limit on threads is reached (`ulimit -u`)",
-        })
+    pub fn start(rank: u32) -> Result<Self> {
+        let (sender, steps) = channel();
+        let watch = move || {
+            if let Ok(Step::Look(watched)) = steps.recv() {
+                watched.run(&steps);
+            }
+        };
+        thread::start(&format!("ironwarp-rank-{rank}"), "a thread that watches", watch)?;
+        Ok(Watch(sender))
+    }
+
+    /// The ranks have joined: the thread looks at them from now on.
+    pub fn look(&self, watched: Watched) {
+        // The thread waits for this.
+        let _ = self.0.send(Step::Look(Box::new(watched)));
     }
 
     /// The rank leaves its memory: it is freed when no peer has it any more.
     pub fn leave(&self, memory: DeviceBuffer<u8>) {
         // The thread ends after this alone.
-        let _ = self.0.send(memory);
+        let _ = self.0.send(Step::Free(memory));
     }
 }
 
 impl Watched {
-    fn run(self, left: &Receiver<DeviceBuffer<u8>>) {
+    fn run(&self, steps: &Receiver<Step>) {
         loop {
-            match left.recv_timeout(PERIOD) {
-                Ok(memory) => return self.free(memory),
+            match steps.recv_timeout(PERIOD) {
+                Ok(Step::Free(memory)) => return self.free(memory),
+                Ok(Step::Look(_)) | Err(RecvTimeoutError::Timeout) => self.look(),
                 Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) => self.look(),
             }
         }
     }
