@@ -307,6 +307,35 @@ fn long_all_gathers() -> Outcome {
     Ok(())
 }
 
+/// A product reads by the copy engine what peers have written.
+#[test]
+fn products_read_what_peers_wrote() -> Outcome {
+    testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
+    const ROWS: usize = 576;
+    const WIDTH: usize = 256;
+    let Some(devices) = devices(2)? else { return Ok(()) };
+    Group::open(&devices)?.run(|mut rank| {
+        let stream = rank.device().stream()?;
+        let own = bf16::from_f32((rank.rank() + 1) as f32);
+        let x = Tensor::from_slice(&stream, &[ROWS, WIDTH], &[own; ROWS * WIDTH])?;
+        let ones = Tensor::from_slice(&stream, &[WIDTH, 64], &[bf16::ONE; WIDTH * 64])?;
+        let mut all = Tensor::zeros(&stream, &[2 * ROWS, WIDTH], DType::BF16)?;
+        rank.all_gather(&stream, &x, all.view_mut()?)?;
+        let gathered = stream.scope(|_| all.matmul(&ones))?;
+        rank.all_reduce(&stream, Reduction::Sum, all.view_mut()?)?;
+        let summed = stream.scope(|_| all.matmul(&ones))?;
+        rank.synchronize(&stream)?;
+        for (factor, product) in [(1, gathered), (2, summed)] {
+            for (at, got) in product.to_vec::<bf16>(&stream)?.into_iter().enumerate() {
+                let want = factor * WIDTH * (at / (ROWS * 64) + 1);
+                assert_eq!(got.to_f32(), want as f32, "element {at} behind {factor} ranks");
+            }
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
 /// A root is not ahead of its peers by more than its slots hold.
 #[test]
 fn slow_ranks_miss_no_broadcast() -> Outcome {

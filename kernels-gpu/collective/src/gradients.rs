@@ -16,7 +16,7 @@ use crate::team::{Signals, Team};
 use crate::{MAX_BLOCKS, MAX_RANKS, THREADS, UNIT};
 use cuda_std::vector::store_v4;
 use cuda_std::warp::{FULL_MASK, warp_shuffle_xor};
-use cuda_std::{kernel, shared, shared_array, thread};
+use cuda_std::{grid, kernel, shared, shared_array, thread};
 use half::{bf16, f16};
 use primitives::op::Sum;
 use primitives::{block, unroll, warp};
@@ -48,6 +48,7 @@ pub unsafe fn reduce_scaled(
     output: *mut f32,
 ) {
     let slots = shared::generic(shared_array![f32; block::slots(THREADS)]).cast::<f32>();
+    grid::wait_dependencies();
     // SAFETY: the caller's promise.
     unsafe {
         let Some(meeting) = Meeting::begin(&team, signals, input as u64, output as u64) else { return };

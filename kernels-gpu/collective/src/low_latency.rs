@@ -19,7 +19,7 @@ use crate::team::{Reason, Signals, Team};
 use crate::{THREADS, by_format};
 use cuda_std::atomic::pairs::{load_relaxed_pair_system, store_relaxed_pair_system};
 use cuda_std::vector::{load_v2, store_v2};
-use cuda_std::{kernel, thread};
+use cuda_std::{grid, kernel, thread};
 use primitives::unroll;
 
 /// Bytes of a line.
@@ -61,6 +61,7 @@ pub unsafe fn all_reduce_low_latency(
 ) {
     let input = if input.is_null() { output.cast_const() } else { input };
     let block = thread::block_idx_x();
+    grid::wait_dependencies();
     // SAFETY: the caller's promise.
     unsafe {
         let epoch = epoch(&team, signals, block, 0);

@@ -236,9 +236,6 @@ impl Meeting {
     #[inline(always)]
     pub unsafe fn end(self, team: &Team, signals: *mut Signals) {
         let Meeting { block, epoch, peer, .. } = self;
-        // A peer's next kernel may read by TMA what this thread wrote there.
-        #[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_90"))]
-        cuda_std::fence::proxy_async();
         thread::sync_threads();
         let is_first = thread::thread_idx_x().is_multiple_of(32);
         // SAFETY: the caller's promise.
@@ -253,6 +250,10 @@ impl Meeting {
                 let here = team.flags(signals as u64, block);
                 let place = (&raw const (*here).left).cast::<u64>();
                 let _ = wait(team, place.add(peer as usize * 4), epoch, Reason::Stuck, peer);
+                // This rank's next kernel may read by TMA what the peer wrote here. The fence is on this side
+                // of the flag: each writer would wait for its stores in it, and again before the flag.
+                #[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_90"))]
+                cuda_std::fence::proxy_async();
             }
         }
     }

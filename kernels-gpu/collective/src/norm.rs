@@ -14,7 +14,7 @@ use crate::meeting::{Patience, end_epoch, epoch};
 use crate::number::{Addend, Format, HALF_BYTES, Operator, combine, from_half, to_half};
 use crate::team::{Signals, Team};
 use cuda_std::vector::{load_v2, store_v2};
-use cuda_std::{kernel, shared, shared_array, thread};
+use cuda_std::{grid, kernel, shared, shared_array, thread};
 use half::{bf16, f16};
 use primitives::block;
 use primitives::op::{Number, Sum};
@@ -69,6 +69,7 @@ pub unsafe fn all_reduce_norm(
         normed: normed.cast(),
     };
     let block = thread::block_idx_x();
+    grid::wait_dependencies();
     // SAFETY: the caller's promise.
     unsafe {
         let epoch = epoch(&team, signals, block, 0);

@@ -14,7 +14,7 @@ use crate::stage::{Stage, Staging};
 use crate::team::{Signals, Team};
 use crate::{THREADS, UNIT, by_format};
 use cuda_std::vector::{load_l2_v4, store_v4};
-use cuda_std::{kernel, thread};
+use cuda_std::{grid, kernel, thread};
 use primitives::unroll;
 
 /// Units of a thread under way from each rank. With the blocks that a sum has they fill the link and no more:
@@ -66,6 +66,7 @@ pub unsafe fn reduce_parts(
     output: *mut u8,
 ) {
     let staging = Staging::new(&team, &stage, signals, input, output);
+    grid::wait_dependencies();
     // SAFETY: the caller's promise.
     unsafe {
         let Some(meeting) = staging.begin(&team, signals) else { return };
@@ -98,12 +99,13 @@ unsafe fn reduce<T: Addend, const N: usize>(team: &Team, part: &Part, meeting: &
     unsafe {
         let mut at = first;
         // Bytes take four times as much when they are combined: one unit is enough for the registers.
-        while size > 1 && at + (UNITS as u64 - 1) * threads < whole {
-            units::<T, N, UNITS>(team, part, meeting, at, threads);
-            at += UNITS as u64 * threads;
+        if size > 1 {
+            at = whole_units::<T, N>(team, part, meeting, at, whole, threads);
         }
         while at < whole {
-            units::<T, N, 1>(team, part, meeting, at, threads);
+            let loaded = first_two::<1>(meeting, from + at * UNIT, threads * UNIT);
+            let results = results::<T, N, 1>(team, part, meeting, at, threads, loaded);
+            store(team, part, meeting, to + at * UNIT, threads * UNIT, results);
             at += threads;
         }
         let mut at = whole * 2 * N as u64 + first;
@@ -114,8 +116,75 @@ unsafe fn reduce<T: Addend, const N: usize>(team: &Team, part: &Part, meeting: &
     }
 }
 
-/// Up to four units, from byte `from` of the inputs on, `stride` bytes apart, combined: those of the next
-/// rank are under way while those of one are combined.
+/// `UNITS` units at a time, from `at` on, as long as there are so many: where the rest begins. The next ones
+/// are under way before the results of these are stored.
+///
+/// # Safety
+/// As for [`reduce`]; they are units of the part, at 16-byte boundaries.
+#[inline(always)]
+unsafe fn whole_units<T: Addend, const N: usize>(
+    team: &Team,
+    part: &Part,
+    meeting: &Meeting,
+    mut at: u64,
+    whole: u64,
+    threads: u64,
+) -> u64 {
+    let size = size_of::<T>() as u64;
+    let (from, to, reach) = (part.start * size, part.target * size, (UNITS as u64 - 1) * threads);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let load = |at: u64| first_two::<UNITS>(meeting, from + at * UNIT, threads * UNIT);
+        if at + reach >= whole {
+            return at;
+        }
+        let mut loaded = load(at);
+        loop {
+            let next = at + UNITS as u64 * threads;
+            let is_last = next + reach >= whole;
+            let results = results::<T, N, UNITS>(team, part, meeting, at, threads, loaded);
+            if !is_last {
+                loaded = load(next);
+            }
+            store(team, part, meeting, to + at * UNIT, threads * UNIT, results);
+            if is_last {
+                return next;
+            }
+            at = next;
+        }
+    }
+}
+
+/// Units of ranks 0 and 1.
+type FirstTwo<const UNITS: usize> = [[[u32; 4]; UNITS]; 2];
+
+/// Up to four units of ranks 0 and 1, from byte `from` of the inputs on, `stride` bytes apart.
+///
+/// # Safety
+/// As for [`sums`].
+#[inline(always)]
+unsafe fn first_two<const UNITS: usize>(meeting: &Meeting, from: u64, stride: u64) -> FirstTwo<UNITS> {
+    // SAFETY: the caller's promise.
+    unsafe { [load(meeting.input(0) + from, stride), load(meeting.input(1) + from, stride)] }
+}
+
+/// Up to four units from an address on, `stride` bytes apart.
+///
+/// # Safety
+/// They can be read, and begin at 16-byte boundaries.
+#[inline(always)]
+unsafe fn load<const UNITS: usize>(begin: u64, stride: u64) -> [[u32; 4]; UNITS] {
+    let mut words = [[0u32; 4]; UNITS];
+    unroll!(u in 0..4, {
+        if u < UNITS {
+            // SAFETY: the caller's promise.
+            words[u] = unsafe { load_l2_v4((begin + u as u64 * stride) as *const u32) };
+        }
+    });
+    words
+}
+
+/// Up to four units, from byte `from` of the inputs on, `stride` bytes apart, combined.
 ///
 /// # Safety
 /// As for `reduce_parts`; they are units of the part, at 16-byte boundaries. Elements are `T`s, `N` in half
@@ -128,18 +197,27 @@ pub(crate) unsafe fn sums<T: Addend, const N: usize, const UNITS: usize>(
     from: u64,
     stride: u64,
 ) -> [[[T::Wide; N]; 2]; UNITS] {
-    let load = |rank: u32| {
-        let begin = meeting.input(rank) + from;
-        let mut words = [[0u32; 4]; UNITS];
-        unroll!(u in 0..4, {
-            if u < UNITS {
-                // SAFETY: the caller's promise.
-                words[u] = unsafe { load_l2_v4((begin + u as u64 * stride) as *const u32) };
-            }
-        });
-        words
-    };
-    let (first, mut next) = (load(0), load(1));
+    // SAFETY: the caller's promise.
+    unsafe {
+        let loaded = first_two(meeting, from, stride);
+        combined::<T, N, UNITS>(team, operator, meeting, from, stride, loaded)
+    }
+}
+
+/// As [`sums`], with the units of ranks 0 and 1: those of the next rank are under way while those of one are
+/// combined.
+///
+/// # Safety
+/// As for [`sums`].
+#[inline(always)]
+unsafe fn combined<T: Addend, const N: usize, const UNITS: usize>(
+    team: &Team,
+    operator: Operator,
+    meeting: &Meeting,
+    from: u64,
+    stride: u64,
+    [first, mut next]: FirstTwo<UNITS>,
+) -> [[[T::Wide; N]; 2]; UNITS] {
     let mut sums = [halves::<T, N>(first[0]); UNITS];
     unroll!(u in 0..4, {
         if u < UNITS {
@@ -151,7 +229,8 @@ pub(crate) unsafe fn sums<T: Addend, const N: usize, const UNITS: usize>(
         let words = next;
         rank += 1;
         if rank < team.ranks {
-            next = load(rank);
+            // SAFETY: the caller's promise.
+            next = unsafe { load(meeting.input(rank) + from, stride) };
         }
         unroll!(u in 0..4, {
             if u < UNITS {
@@ -163,22 +242,22 @@ pub(crate) unsafe fn sums<T: Addend, const N: usize, const UNITS: usize>(
     sums
 }
 
-/// Up to four units `at`, `at + stride`, ..
+/// The results of up to four units `at`, `at + stride`, .., of which those of ranks 0 and 1 are loaded.
 ///
 /// # Safety
 /// As for [`reduce`]; they are units of the part, at 16-byte boundaries.
 #[inline(always)]
-unsafe fn units<T: Addend, const N: usize, const UNITS: usize>(
+unsafe fn results<T: Addend, const N: usize, const UNITS: usize>(
     team: &Team,
     part: &Part,
     meeting: &Meeting,
     at: u64,
     stride: u64,
-) {
-    let size = size_of::<T>() as u64;
-    let from = part.start * size + at * UNIT;
+    loaded: FirstTwo<UNITS>,
+) -> [[u32; 4]; UNITS] {
+    let from = part.start * size_of::<T>() as u64 + at * UNIT;
     // SAFETY: the caller's promise.
-    let sums = unsafe { sums::<T, N, UNITS>(team, part.operator, meeting, from, stride * UNIT) };
+    let sums = unsafe { combined::<T, N, UNITS>(team, part.operator, meeting, from, stride * UNIT, loaded) };
     let mut results = [[0u32; 4]; UNITS];
     let round = |half| to_half(finish::<T, N>(part.operator, half, team.ranks));
     unroll!(u in 0..4, {
@@ -187,14 +266,30 @@ unsafe fn units<T: Addend, const N: usize, const UNITS: usize>(
             results[u] = [a, b, c, d];
         }
     });
+    results
+}
+
+/// Stores units where they go, from byte `to` of the outputs on, `stride` bytes apart.
+///
+/// # Safety
+/// As for [`results`].
+#[inline(always)]
+unsafe fn store<const UNITS: usize>(
+    team: &Team,
+    part: &Part,
+    meeting: &Meeting,
+    to: u64,
+    stride: u64,
+    results: [[u32; 4]; UNITS],
+) {
     let targets = targets(team, part);
     for rank in 0..team.ranks {
         if targets >> rank & 1 != 0 {
-            let begin = meeting.output(rank) + part.target * size + at * UNIT;
+            let begin = meeting.output(rank) + to;
             unroll!(u in 0..4, {
                 if u < UNITS {
                     // SAFETY: the caller's promise.
-                    unsafe { store_v4((begin + u as u64 * stride * UNIT) as *mut u32, results[u]) };
+                    unsafe { store_v4((begin + u as u64 * stride) as *mut u32, results[u]) };
                 }
             });
         }

@@ -9,7 +9,7 @@ use crate::low_latency::{DATA, read, receive, send, write};
 use crate::meeting::{Patience, end_epoch, epoch};
 use crate::number::from_half;
 use crate::team::{Signals, Team};
-use cuda_std::{kernel, thread};
+use cuda_std::{grid, kernel, thread};
 
 /// The ranks that give, and where it goes.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +45,7 @@ pub unsafe fn gather_low_latency(
     let whole = if is_aligned { shares.bytes / DATA as u64 } else { 0 };
     let gives = |rank: u32| shares.sources >> rank & 1 != 0;
     let lines = |rank: u32| if gives(rank) { shares.bytes.div_ceil(DATA as u64) } else { 1 };
+    grid::wait_dependencies();
     // SAFETY: the caller's promise; a line has one thread.
     unsafe {
         let epoch = epoch(&team, signals, block, 0);

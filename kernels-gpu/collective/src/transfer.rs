@@ -18,7 +18,7 @@ use crate::stage::{Stage, Staging};
 use crate::team::{Signals, Team};
 use crate::{THREADS, UNIT};
 use cuda_std::vector::{load_l2_v4, store_v4};
-use cuda_std::{kernel, thread};
+use cuda_std::{grid, kernel, thread};
 
 /// The moves of a rank. Move `i` is number `j = (first + i) % count`; offsets and lengths are bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,6 +62,7 @@ pub unsafe fn transfer(
     output: *mut u8,
 ) {
     let staging = Staging::new(&team, &stage, signals, input, output);
+    grid::wait_dependencies();
     // SAFETY: the caller's promise.
     unsafe {
         let Some(meeting) = staging.begin(&team, signals) else { return };

@@ -27,14 +27,17 @@ pub(in crate::parallel) struct Order<'a> {
     pub output: Option<Operand<'a>>,
 }
 
+/// The number of a rank other than the root among those that get something.
+pub(super) fn number_of(rank: u32, root: u32) -> u64 {
+    u64::from(if rank < root { rank } else { rank - 1 })
+}
+
 /// The piece of a broadcast of so many bytes that a rank other than the root takes from the root and passes
 /// on to all others.
 pub(super) fn passed_on(team: Team, root: u32, bytes: u64) -> Moves {
     let Team { rank, ranks, .. } = team;
-    // Its number among the ranks that get something.
-    let number = u64::from(if rank < root { rank } else { rank - 1 });
     let piece = piece_of(bytes, ranks);
-    let from = (number * piece).min(bytes);
+    let from = (number_of(rank, root) * piece).min(bytes);
     let targets = ((1 << ranks) - 1) & !(1 << root);
     let bytes = piece.min(bytes - from);
     Moves { count: 1, source: root, targets, bytes, from, to: from, ..Moves::default() }
@@ -145,7 +148,7 @@ impl Shared {
     pub fn arguments<'a>(&'a self, rank: u32, plan: Plan, order: &Order<'a>) -> Arguments<'a> {
         let signals = self.state(rank).view().within().cast();
         let (input, output) = (order.input.map(|x| x.within), order.output.map(|x| x.within));
-        let config = LaunchConfig::new([plan.blocks, 1, 1], [THREADS, 1, 1]);
+        let config = LaunchConfig::new([plan.blocks, 1, 1], [THREADS, 1, 1]).overlapping_previous();
         // The executor runs all blocks at once for a cooperative grid alone. A device has room for all of
         // them; a cooperative launch would wait until it has nothing else to do.
         let config = if self.device(rank).is_software() { config.cooperative() } else { config };

@@ -70,8 +70,8 @@ pub struct Plan {
 const LARGE: u32 = 16;
 /// Blocks of sums for all ranks, up to the size of buckets, and of larger ones. Of more, the loads are in the
 /// way of the stores (`benches/NOTES.md`).
-const SUMS: u32 = 20;
-const LARGE_SUMS: u32 = 23;
+const SUMS: u32 = 19;
+const LARGE_SUMS: u32 = 20;
 /// Blocks of large collectives that load, with stores behind them or nothing to hide behind: the link needs
 /// more loads under way.
 const LOADING: u32 = 32;
@@ -118,12 +118,12 @@ fn large(kind: Kind) -> Algorithm {
     }
 }
 
-/// Bytes from which NCCL is faster than stages, by what two H100s have shown (`benches/NOTES.md`): not yet
-/// for all-gathers and reduce-scatters whose larger side has 16 MiB, but for other calls of that length.
+/// Bytes from which NCCL is faster than stages, by what two H200s have shown (`benches/NOTES.md`): not yet
+/// for all-gathers and reduce-scatters whose larger side has 64 MiB, but for other calls of that length.
 const fn nccl_bytes(kind: Kind, ranks: u32) -> usize {
     match kind {
-        Kind::AllGather | Kind::ReduceScatter(_) => (32 << 20) / ranks as usize,
-        _ => 16 << 20,
+        Kind::AllGather | Kind::ReduceScatter(_) => (128 << 20) / ranks as usize,
+        _ => 64 << 20,
     }
 }
 
