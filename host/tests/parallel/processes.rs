@@ -129,7 +129,7 @@ fn processes_have_nccl_beside_peer_memory() -> Result<()> {
     }
     let (client, mut rank) = joined(GroupOptions { backend: None, ..options(20_000) })?;
     let (first, second) = (rank.device().stream()?, rank.device().stream()?);
-    const LARGE: usize = 4 << 20;
+    const LARGE: usize = 16 << 20;
     assert_eq!(rank.explain(LARGE, DType::I32).plan.algorithm, Algorithm::Nccl);
     assert_eq!(rank.explain(100_000, DType::I32).plan.algorithm, Algorithm::Staged);
     let mut x = DeviceBuffer::from_slice(&first, &vec![rank.rank() as i32 + 1; LARGE])?;
@@ -161,7 +161,7 @@ fn processes_may_drop_communicators_one_after_the_other() -> Result<()> {
     }
     let (client, mut rank) = joined(GroupOptions { backend: None, ..options(20_000) })?;
     let part = rank.split(Some(0), 0)?.expect("a color");
-    assert_eq!(part.explain(4 << 20, DType::I32).plan.algorithm, Algorithm::Nccl);
+    assert_eq!(part.explain(16 << 20, DType::I32).plan.algorithm, Algorithm::Nccl);
     if rank.rank() == 1 {
         drop(part);
         client.barrier("rank 1 has dropped its part").expect("rank 0 comes");
@@ -186,7 +186,7 @@ fn a_failing_nccl_is_explained() -> Result<()> {
     }
     const WHY: &str = "rank 0 has no NCCL: rank 0, UniqueId::new: ";
     let (client, mut rank) = joined(GroupOptions { backend: None, ..options(20_000) })?;
-    let explained = rank.explain(4 << 20, DType::I32);
+    let explained = rank.explain(16 << 20, DType::I32);
     assert_eq!((explained.plan.algorithm, &explained.reason), (Algorithm::Staged, &None));
     assert!(explained.to_string().contains(&format!("; NCCL is not used: {WHY}")), "{explained}");
     let stream = rank.device().stream()?;

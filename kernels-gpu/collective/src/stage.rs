@@ -9,6 +9,8 @@
 //! Block `b` works with the blocks `b` of the others alone, so the units that it moves have to be those that
 //! it copies: unit `i` of a part is moved by thread `i` of the launch, modulo its threads, and so it is
 //! copied. What is left behind the last whole unit is less than a block has threads, so it is block 0's.
+//!
+//! The part that the rank alone reads, or writes, is not copied: the rank finds it in its buffer.
 
 use crate::meeting::Meeting;
 use crate::team::{Signals, Team};
@@ -21,8 +23,13 @@ use primitives::unroll;
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Copies {
-    /// 1: peers reach the stage; 0: nobody but the rank uses the buffer, which is used as it is.
+    /// 1: the rank itself uses the stage, as its peers do; 0: it uses its buffer.
     pub is_staged: u64,
+    /// Where the rank then finds what its peers find at the stage's begin, in bytes from the buffer's; modulo
+    /// 2^64, since that may be outside.
+    pub own: u64,
+    /// The part that is not copied; [`NO_PART`]: all are.
+    pub except: u64,
     /// Where the first part begins in the buffer.
     pub skip: u64,
     /// Of each part; the last may be shorter.
@@ -34,6 +41,9 @@ pub struct Copies {
     /// Of all parts; 0: nothing is copied.
     pub bytes: u64,
 }
+
+/// The number of no part.
+pub const NO_PART: u64 = u64::MAX;
 
 /// The copies of a rank's launch.
 #[derive(Clone, Copy, Debug, Default)]
@@ -80,9 +90,11 @@ impl<'a> Staging<'a> {
                 copy(given, self.input + given.skip, given.stride, self.stages[0], given.step);
                 thread::sync_threads();
             }
-            let place = |copies: &Copies, own, stage| if copies.is_staged != 0 { stage } else { own };
-            let input = place(given, self.input + given.skip, self.stages[0]);
-            let output = place(got, self.output + got.skip, self.stages[1]);
+            let place = |copies: &Copies, buffer: u64, stage| {
+                if copies.is_staged != 0 { stage } else { buffer.wrapping_add(copies.own) }
+            };
+            let input = place(given, self.input, self.stages[0]);
+            let output = place(got, self.output, self.stages[1]);
             Meeting::begin(team, signals, input, output)
         }
     }
@@ -111,15 +123,21 @@ impl<'a> Staging<'a> {
 /// The bytes can be read and written, and nothing else writes them.
 #[inline(always)]
 unsafe fn copy(copies: &Copies, mut from: u64, from_step: u64, mut to: u64, to_step: u64) {
-    let mut left = copies.bytes;
+    let (mut left, mut number) = (copies.bytes, 0);
     while left != 0 {
         let length = if copies.length < left { copies.length } else { left };
-        // SAFETY: the caller's promise.
-        unsafe { part(from, to, length) };
+        if number != copies.except {
+            // SAFETY: the caller's promise.
+            unsafe { part(from, to, length) };
+        }
         (from, to) = (from + from_step, to + to_step);
         left -= length;
+        number += 1;
     }
 }
+
+/// Units of a thread under way in a long copy.
+const UNITS: usize = 8;
 
 /// Copies one part.
 ///
@@ -134,6 +152,10 @@ unsafe fn part(from: u64, to: u64, bytes: u64) {
     // SAFETY: the caller's promise; a unit and a byte have one thread.
     unsafe {
         let mut at = first;
+        while is_aligned && at + (UNITS as u64 - 1) * threads < whole {
+            units::<UNITS>(from, to, at, threads);
+            at += UNITS as u64 * threads;
+        }
         while is_aligned && at + threads < whole {
             units::<2>(from, to, at, threads);
             at += 2 * threads;
@@ -164,13 +186,13 @@ unsafe fn part(from: u64, to: u64, bytes: u64) {
 #[inline(always)]
 unsafe fn units<const COUNT: usize>(from: u64, to: u64, at: u64, stride: u64) {
     let mut words = [[0u32; 4]; COUNT];
-    unroll!(u in 0..2, {
+    unroll!(u in 0..8, {
         if u < COUNT {
             // SAFETY: the caller's promise.
             words[u] = unsafe { load_l2_v4((from + (at + u as u64 * stride) * UNIT) as *const u32) };
         }
     });
-    unroll!(u in 0..2, {
+    unroll!(u in 0..8, {
         if u < COUNT {
             // SAFETY: the caller's promise.
             unsafe { store_v4((to + (at + u as u64 * stride) * UNIT) as *mut u32, words[u]) };

@@ -1,13 +1,14 @@
 //! The launches of ranks that are processes: users' buffers pass through the stages behind the ranks'
-//! signals, as much at a time as a stage holds. A buffer that the rank alone uses is used where it is.
+//! signals, as much at a time as a stage holds. A buffer, or a part of one, that the rank alone uses is used
+//! where it is.
 
 use collective::UNIT;
 use collective::reduce::share;
-use collective::stage::{Copies, Stage};
+use collective::stage::{Copies, NO_PART, Stage};
 use collective::team::{Team, state_bytes};
 use collective::transfer::Moves;
 
-use super::launches::{Order, passed_on, piece_of};
+use super::launches::{Order, number_of, passed_on, piece_of};
 use super::{Plan, Shared};
 use crate::error::Result;
 use crate::parallel::call::{Kind, Reduction};
@@ -15,7 +16,7 @@ use crate::parallel::operand::Operand;
 use crate::stream::Stream;
 
 /// Bytes of a rank's stage: there is one for what it gives, and one for what it gets.
-pub const STAGE: u64 = 8 << 20;
+pub const STAGE: u64 = 16 << 20;
 
 /// Bytes of a launch: `length` bytes of each part, from byte `skip` of each on.
 #[derive(Clone, Copy)]
@@ -47,24 +48,32 @@ impl Chunk {
     /// One part alone, in pieces of so many bytes: each is moved by one rank.
     fn in_pieces(self, bytes: u64) -> Copies {
         let Chunk { skip, length, .. } = self;
-        Copies { is_staged: 1, skip, length: bytes, stride: bytes, step: bytes, bytes: length }
+        let copied = Copies { is_staged: 1, own: skip, except: NO_PART, ..Copies::default() };
+        Copies { skip, length: bytes, stride: bytes, step: bytes, bytes: length, ..copied }
     }
 
     /// All parts.
     fn in_parts(self) -> Copies {
         let Chunk { skip, length, each, parts } = self;
-        Copies { is_staged: 1, skip, length, stride: each, step: units(length), bytes: length * parts }
+        let copied = Copies { is_staged: 1, own: skip, except: NO_PART, ..Copies::default() };
+        Copies { skip, length, stride: each, step: units(length), bytes: length * parts, ..copied }
     }
 
     /// No copy: the rank alone uses its buffer.
     fn direct(self) -> Copies {
-        Copies { skip: self.skip, ..Copies::default() }
+        Copies { own: self.skip, ..Copies::default() }
     }
 
     /// No copy: the rank gives nothing, or gets nothing there.
     fn nothing(self) -> Copies {
         Copies { is_staged: 1, ..Copies::default() }
     }
+}
+
+/// The copies of all parts but one, which the rank alone uses: it uses that one where it is.
+fn but(copies: Copies, part: u64) -> Copies {
+    let own = copies.skip.wrapping_add(part.wrapping_mul(copies.stride.wrapping_sub(copies.step)));
+    Copies { is_staged: 0, own, except: part, ..copies }
 }
 
 /// Whether every part of a buffer begins at a unit.
@@ -121,17 +130,26 @@ impl Shared {
             let (start, length) = share(count, size, rank, ranks);
             let (_, longest) = share(count, size, 0, ranks);
             let copies = chunk.in_pieces(units(longest * size));
-            ((start, length, start), Stage { given: copies, got: copies })
+            let of = |operand| if is_aligned(operand, chunk.each, 1) { but(copies, rank) } else { copies };
+            let (given, got) = (of(order.input.or(order.output)), of(order.output));
+            ((start, length, start), Stage { given, got })
         } else {
             let got = match is_aligned(order.output, chunk.each, 1) {
                 true => chunk.direct(),
                 false => chunk.in_pieces(units(chunk.length)),
             };
             let start = rank * units(chunk.length) / size;
-            ((start, chunk.length / size, 0), Stage { given: chunk.in_parts(), got })
+            let given = of_parts(order.input, chunk, rank);
+            ((start, chunk.length / size, 0), Stage { given, got })
         };
         self.reduce(team, stream, plan, order, reduction, place, stage)
     }
+}
+
+/// The copies of all parts of a buffer, of which the rank alone uses its own.
+fn of_parts(operand: Option<Operand<'_>>, chunk: Chunk, rank: u64) -> Copies {
+    let copies = chunk.in_parts();
+    if is_aligned(operand, chunk.each, chunk.parts) { but(copies, rank) } else { copies }
 }
 
 /// The moves of a rank for a chunk, and what is copied.
@@ -148,15 +166,15 @@ fn moves(team: Team, kind: Kind, order: &Order<'_>, chunk: Chunk) -> (Moves, Sta
                 false => chunk.in_pieces(step),
             };
             let moves = Moves { targets: all, to: u64::from(rank) * step, ..one };
-            (moves, Stage { given, got: chunk.in_parts() })
+            (moves, Stage { given, got: of_parts(order.output, chunk, rank.into()) })
         }
         Kind::Broadcast { root } => {
             let copies = chunk.in_pieces(piece_of(length, ranks));
             if rank == root {
                 return (Moves::default(), Stage { given: copies, ..nothing });
             }
-            let is_direct = ranks == 2 && is_aligned(order.output, chunk.each, 1);
-            let got = if is_direct { chunk.direct() } else { copies };
+            let is_aligned = is_aligned(order.output, chunk.each, 1);
+            let got = if is_aligned { but(copies, number_of(rank, root)) } else { copies };
             (passed_on(team, root, length), Stage { got, ..nothing })
         }
         Kind::AllToAll => {
@@ -172,7 +190,7 @@ fn moves(team: Team, kind: Kind, order: &Order<'_>, chunk: Chunk) -> (Moves, Sta
                 to: u64::from(rank) * step,
                 ..one
             };
-            (moves, Stage { given, got: chunk.in_parts() })
+            (moves, Stage { given, got: of_parts(order.output, chunk, rank.into()) })
         }
         Kind::Send { from, to } if rank == from => {
             let given = match is_aligned(order.input, chunk.each, 1) {
@@ -189,6 +207,23 @@ fn moves(team: Team, kind: Kind, order: &Order<'_>, chunk: Chunk) -> (Moves, Sta
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The rank finds its own part in its buffer, where its peers find it in the stage.
+    #[test]
+    fn own_parts_are_where_they_are() {
+        for (each, parts) in [(STAGE, 1), (48, 3), (STAGE, 8)] {
+            for chunk in Chunk::all(each, parts) {
+                for copies in [chunk.in_pieces(32), chunk.in_parts()] {
+                    for part in 0..copies.bytes.div_ceil(copies.length) {
+                        let it = but(copies, part);
+                        let in_stage = it.own.wrapping_add(part * copies.step);
+                        assert_eq!(in_stage, copies.skip + part * copies.stride, "{it:?}");
+                        assert_eq!((it.is_staged, it.except), (0, part));
+                    }
+                }
+            }
+        }
+    }
 
     #[test]
     fn chunks_cover_all_bytes_once_and_fit() {
