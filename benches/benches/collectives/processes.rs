@@ -22,8 +22,8 @@ const END: u8 = b'e';
 /// The other ranks, and the way to them.
 pub struct Others {
     ranks: Vec<(Child, ChildStdin, BufReader<ChildStdout>)>,
-    /// The first rank's.
-    communicator: Communicator,
+    /// The first rank's; `None` at the end.
+    communicator: Option<Communicator>,
 }
 
 fn options() -> GroupOptions {
@@ -70,7 +70,7 @@ impl Others {
             all.iter().map(|line| bytes_of(line)).collect()
         };
         let communicator = Communicator::join(&devices[0], 0, ranks as u32, exchange, options())?;
-        Ok(Others { ranks: others, communicator })
+        Ok(Others { ranks: others, communicator: Some(communicator) })
     }
 
     /// Has all ranks prepare a case; the first rank's part.
@@ -81,7 +81,8 @@ impl Others {
             to.write_all(&[CASE])?;
             to.write_all(format!("{number} {bytes} {}\n", u8::from(in_graph)).as_bytes())?;
         }
-        Ok(self.communicator.split(Some(0), 0)?.expect("a color"))
+        let communicator = self.communicator.as_mut().expect("it is there until the end");
+        Ok(communicator.split(Some(0), 0)?.expect("a color"))
     }
 
     /// Waits until all have prepared it, or ended it.
@@ -109,9 +110,11 @@ impl Others {
 
 impl Drop for Others {
     fn drop(&mut self) {
-        for (mut child, to, _) in self.ranks.drain(..) {
-            drop(to);
-            // It ends when its input does.
+        // They end when their input does.
+        let children: Vec<Child> = self.ranks.drain(..).map(|(child, ..)| child).collect();
+        // Ranks drop NCCL's communicators together.
+        self.communicator = None;
+        for mut child in children {
             let _ = child.wait();
         }
     }
