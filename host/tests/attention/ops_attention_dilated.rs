@@ -15,6 +15,8 @@ struct Case {
     window: [Option<u32>; 2],
     /// `[batch, heads, rows, head size]`.
     heads_first: bool,
+    /// The last so many queries and keys are zeros that were added to fill up a stride; the oracle has none.
+    filled: usize,
 }
 
 /// Several sequences: rows become heads.
@@ -23,6 +25,7 @@ const SEVERAL: Case = Case {
     stride: 5,
     window: [Some(3), Some(2)],
     heads_first: false,
+    filled: 0,
 };
 
 /// One sequence, over several tiles: rows become sequences.
@@ -31,6 +34,7 @@ const ONE: Case = Case {
     stride: 3,
     window: [Some(4), Some(0)],
     heads_first: true,
+    filled: 0,
 };
 
 impl Case {
@@ -70,14 +74,31 @@ impl Case {
             && right.is_none_or(|right| steps <= i64::from(right))
     }
 
-    /// Elements as the oracle has them, `[batch, rows, heads, head size]`.
-    fn in_order(&self, data: &[bf16], side: usize) -> Vec<bf16> {
-        let ([_, rows, heads, size], strides) = (self.shape(side), self.strides(side));
+    /// Without what is filled up.
+    fn real(&self) -> Sides {
+        let Sides { queries, keys, .. } = self.sides;
+        Sides { queries: queries - self.filled, keys: keys - self.filled, ..self.sides }
+    }
+
+    /// The rows of an operand that are real, and the places of its elements, in the oracle's order: `[batch,
+    /// rows, heads, head size]`.
+    fn places(&self, side: usize) -> ([usize; 4], Vec<usize>) {
+        let ([batch, rows, heads, size], strides) = (self.shape(side), self.strides(side));
+        let rows = rows - self.filled;
         let place = |at: usize| {
             let index = [at / (rows * heads * size), at / (heads * size) % rows, at / size % heads];
             index.iter().zip(strides).map(|(index, stride)| index * stride).sum::<usize>() + at % size
         };
-        (0..data.len()).map(|at| data[place(at)]).collect()
+        let places = (0..batch * rows * heads * size).map(place).collect();
+        ([batch, rows, heads, size], places)
+    }
+
+    /// Numbers, with zeros where rows are filled up.
+    fn input(&self, seed: u64, side: usize) -> Vec<bf16> {
+        let (all, mut filled) =
+            (input(Family::Normal, seed, self.len(side)), vec![bf16::ZERO; self.len(side)]);
+        self.places(side).1.into_iter().for_each(|place| filled[place] = all[place]);
+        filled
     }
 
     fn check(&self) -> Outcome {
@@ -85,14 +106,15 @@ impl Case {
             return Ok(());
         }
         let stream = device()?.stream()?;
-        let inputs: [Vec<bf16>; 4] = [(1, 0), (2, 1), (3, 1), (4, 0)]
-            .map(|(seed, side): (u64, usize)| input(Family::Normal, seed, self.len(side)));
+        let inputs: [Vec<bf16>; 4] =
+            [(1, 0), (2, 1), (3, 1), (4, 0)].map(|(seed, side): (u64, usize)| self.input(seed, side));
         let rows = |at: usize, side| Rows { data: &inputs[at][..], strides: self.strides(side) };
         let operands = [rows(0, 0), rows(1, 1), rows(2, 1)];
         let scale = f64::from(1.0 / (self.sides.size as f32).sqrt());
         let modify = |score: f64, [_, _, query, key]: [usize; 4]| self.sees(query, key).then_some(score);
-        let want = attention_with(self.sides, operands, Band::default(), scale, modify);
-        let gradients = gradients_with(self.sides, operands, rows(3, 0), Band::default(), scale, &[], modify);
+        let want = attention_with(self.real(), operands, Band::default(), scale, modify);
+        let gradients =
+            gradients_with(self.real(), operands, rows(3, 0), Band::default(), scale, &[], modify);
 
         let upload = |at: usize| DeviceBuffer::from_slice(&stream, &inputs[at]);
         let (q, k, v, result) = (upload(0)?, upload(1)?, upload(2)?, upload(3)?);
@@ -120,24 +142,28 @@ impl Case {
         };
         Backward::new(forward, self.heads(&result, 0)?, to).mask(mask).run(&stream)?;
 
-        let got = self.in_order(&out.to_vec(&stream)?, 0);
+        let real = |buffer: &DeviceBuffer<bf16>, side| -> Outcome<([usize; 4], Vec<bf16>)> {
+            let (data, (shape, places)) = (buffer.to_vec(&stream)?, self.places(side));
+            Ok((shape, places.into_iter().map(|place| data[place]).collect()))
+        };
+        let (shape, got) = real(&out, 0)?;
         let (what, row) = (format!("{self:?}"), tolerance::ATTENTION_BF16);
-        compare::rounded(&what, &got, &want.value, &want.magnitude, &self.shape(0), row.tolerance())?;
+        compare::rounded(&what, &got, &want.value, &want.magnitude, &shape, row.tolerance())?;
         for (at, (buffer, side)) in [(&d_q, 0), (&d_k, 1), (&d_v, 1)].into_iter().enumerate() {
-            let got = self.in_order(&buffer.to_vec(&stream)?, side);
+            let (shape, got) = real(buffer, side)?;
             let (value, magnitude) = (&gradients.value[at], &gradients.magnitude[at]);
             let what = format!("gradient {at} of {self:?}");
             let tolerance = tolerance::ATTENTION_BACKWARD_BF16.tolerance();
-            compare::rounded(&what, &got, value, magnitude, &self.shape(side), tolerance)?;
+            compare::rounded(&what, &got, value, magnitude, &shape, tolerance)?;
         }
         self.check_logarithms(&logarithms.to_vec(&stream)?, &want.log_sum_exp, &want.log_sum_exp_magnitude)
     }
 
     /// They have the sides of the dilated operands.
     fn check_logarithms(&self, got: &[f32], want: &[f64], magnitude: &[f64]) -> Outcome {
-        let (Sides { batch, queries, heads, size, .. }, stride) = (self.sides, self.stride);
-        let of_each = queries / stride;
-        let in_order: Vec<f32> = (0..got.len())
+        let (Sides { batch, queries, heads, size, .. }, stride) = (self.real(), self.stride);
+        let of_each = self.sides.queries / stride;
+        let in_order: Vec<f32> = (0..batch * heads * queries)
             .map(|at| {
                 let [sequence, head, query] = [at / (heads * queries), at / queries % heads, at % queries];
                 let (first, row) = (query % stride, query / stride);
@@ -162,6 +188,18 @@ fn rows_become_sequences_or_heads() -> Outcome {
     let few = Sides { queries: 7, keys: 7, ..SEVERAL.sides };
     Case { sides: few, stride: 7, window: [None, None], ..SEVERAL }.check()?;
     Case { sides: few, stride: 1, window: [Some(2), None], ..SEVERAL }.check()
+}
+
+/// Rows whose number no stride divides, with zeros added to queries, keys, values and the result's gradient:
+/// under a causal mask the results and the gradients of the real rows are those without them.
+#[test]
+fn rows_are_filled_up() -> Outcome {
+    for (case, filled) in [(SEVERAL, 2), (SEVERAL, 4), (ONE, 1)] {
+        for window in [[None, Some(0)], [Some(2), Some(0)]] {
+            Case { filled, window, ..case }.check()?;
+        }
+    }
+    Ok(())
 }
 
 #[test]
