@@ -1,7 +1,7 @@
 //! How the results of a block get to memory: whole ones to the result, parts of them to where
 //! [`combine`](super::combine) finds them.
 
-use cuda_std::{thread, vector};
+use cuda_std::{misc, thread, vector};
 use layout::{UNIT_BYTES, swizzle_units};
 use primitives::unroll;
 
@@ -218,7 +218,9 @@ impl<C: Config> Pass<'_, C> {
     /// As for [`finish`](Self::finish).
     #[inline(always)]
     unsafe fn leave(self, stage: u32, totals: [Total; 2], result: &C::Result) {
-        let (row, pair) = (self.lane / 4, self.lane % 4);
+        // Else the places would be computed in front of the loop over items, and kept beside its results.
+        let lane = misc::opaque(self.lane);
+        let (row, pair) = (lane / 4, lane % 4);
         let values = result.as_ref();
         unroll!(HALF in 0..2, {
             let row = row + 8 * HALF as u32;
