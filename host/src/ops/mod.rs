@@ -23,3 +23,4 @@ pub mod rotary;
 pub mod row;
 pub mod saxpy;
 pub mod transpose;
+pub mod tuning;

@@ -6,7 +6,8 @@ use driver::code;
 use driver::fault::{Rule, Times, scoped};
 use half::bf16;
 use ironwarp::Device;
-use ironwarp::ops::gemm::{Repack, Tuner, Tuning, candidates};
+use ironwarp::ops::gemm::{Repack, candidates};
+use ironwarp::ops::tuning::{Tuner, Tuning};
 
 #[test]
 fn what_there_is_no_memory_for_is_not_measured() -> Outcome {
@@ -35,7 +36,7 @@ fn full_at<T: Number>(device: &Device, nth: u64, a: Lie, records: usize) -> Outc
     drop(rules);
     outcome?;
     assert_eq!(tuner.len(), records, "allocation {nth}");
-    let config = tuner.recorded(&problem).map_or(offers[0].config, |(config, _)| config);
+    let config = tuner.explain(&stream, setup.product(&mut setup.c(&stream)?)?)?.config;
     assert_eq!(config.repack, [Repack::No; 2], "{config}");
     setup.compare(&c.to_vec(&stream)?, config.kernel)
 }

@@ -22,3 +22,4 @@ mod ops_attention_multi_head;
 mod ops_attention_packed;
 mod ops_attention_quantized;
 mod ops_attention_sinks;
+mod ops_attention_tune;

@@ -5,7 +5,8 @@ use crate::attention_case::{Number, Outcome, device};
 use crate::decode_case::{decodes, is_output};
 use half::{bf16, f16};
 use ironwarp::ops::attention::{Decode, Heads, HeadsMut, Mask, Pages, Rotary};
-use ironwarp::{DeviceBuffer, Error, Stream};
+use ironwarp::ops::tuning::{Tuner, Tuning};
+use ironwarp::{DeviceBuffer, Error, Result as Done, Stream};
 use reference::attention::{Band, Cache, Rows, Sides, decode as oracle};
 use testkit::{Family, bitwise_equal, input};
 
@@ -201,12 +202,16 @@ impl<T: Number> Setup<T> {
 impl Case {
     /// The cache holds what it should, and nothing else has changed; the results are the oracle's.
     fn check<T: Number>(&self) -> Outcome {
+        self.check_by::<T>(|stream, decode| decode.run(stream))
+    }
+
+    fn check_by<T: Number>(&self, run: impl Fn(&Stream, Decode<'_>) -> Done<()>) -> Outcome {
         if !decodes()? {
             return Ok(());
         }
         let stream = device()?.stream()?;
         let mut setup = Setup::<T>::new(self, &stream)?;
-        setup.decode().run(&stream)?;
+        run(&stream, setup.decode())?;
         let Operands { full, turned_queries, sides, table, .. } = &setup.operands;
         let what = format!("{self:?}");
         bitwise_equal(&format!("keys, {what}"), &setup.cache[0].to_vec(&stream)?, &full[0])?;
@@ -238,6 +243,16 @@ fn new_keys_go_into_the_cache() -> Outcome {
         Case { page, size: 256, lengths: &[33], ..PLAIN }.check::<bf16>()?;
     }
     Case { size: 24, ..PLAIN }.check::<bf16>()
+}
+
+/// Measurements leave in the cache what the call does.
+#[test]
+fn a_tuner_appends_once() -> Outcome {
+    let tuner = Tuner::new(&device()?, Tuning::Measure);
+    let case = Case { page: Some(16), queries: 3, lengths: &[66, 20, 2, 0], ..PLAIN };
+    Case { turn: Turn::Halves(16), ..case }.check_by::<bf16>(|stream, decode| tuner.run(stream, decode))?;
+    assert!(!decodes()? || tuner.len() == 1);
+    Ok(())
 }
 
 /// Over the borders of tiles and chunks; and fewer keys than queries.

@@ -5,6 +5,7 @@ use crate::decode_case::{are_log_sum_exps, decodes, is_output};
 use half::{bf16, f16};
 use ironwarp::graph::Graph;
 use ironwarp::ops::attention::{Decode, DecodePlan, Heads, HeadsMut, Mask, Pages};
+use ironwarp::ops::tuning::{Source, Tuner, Tuning};
 use ironwarp::{DeviceBuffer, Stream};
 use reference::attention::{Attended, Band, Cache, Rows, Sides, decode_with as oracle};
 use testkit::{Family, bitwise_equal, input};
@@ -510,5 +511,29 @@ fn a_plan_tells_what_and_why() -> Outcome {
     }
     let one = setup.decode().blocks(0).explain(&stream)?;
     assert_eq!((one.blocks, one.keys_each, one.is_cut), (1, 1280, false));
+    Ok(())
+}
+
+/// Cut as the tuner found it, the results are the oracle's; a number of blocks that the call asks for stays.
+#[test]
+fn a_tuner_cuts_sequences() -> Outcome {
+    if !decodes()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    let tuner = Tuner::new(&device()?, Tuning::Measure);
+    for (records, blocks) in [(1, None), (2, Some(3))] {
+        let mut setup = Setup::<bf16>::new(&Case { lengths: &[200, 0, 70], blocks, ..PLAIN }, &stream)?;
+        assert_eq!(tuner.explain(&stream, setup.decode())?.source, Source::Estimate);
+        tuner.run(&stream, setup.decode())?;
+        let plan = tuner.explain(&stream, setup.decode())?;
+        assert!(
+            matches!(plan.source, Source::Record { .. }) && plan.to_string().contains("measured"),
+            "{plan}"
+        );
+        assert!(blocks.is_none_or(|blocks| plan.blocks == blocks), "{plan}");
+        assert_eq!(tuner.len(), records);
+        setup.compare(&stream, &plan)?;
+    }
     Ok(())
 }

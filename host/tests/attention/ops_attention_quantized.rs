@@ -4,6 +4,7 @@ use half::bf16;
 use ironwarp::ops::attention::{
     Attention, Backward, Forward, Gradients, Heads, HeadsMut, Mask, Packed, Quantized, Scales, candidates,
 };
+use ironwarp::ops::tuning::{Source, Tuner, Tuning};
 use ironwarp::{DType, DeviceBuffer, Error, Stream};
 use num::E4M3;
 use reference::attention::{Attended, Band, Rows, Sides, attention as oracle};
@@ -463,6 +464,29 @@ fn wrong_calls_are_refused() -> Outcome {
 }
 
 /// A block of 256 keys has no one scale where each 128 have one of their own.
+/// Scales of blocks have records of their own: of the kernels that can take them.
+#[test]
+fn a_tuner_measures_what_takes_the_scales() -> Outcome {
+    if !is_hopper()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    let tuner = Tuner::new(&device()?, Tuning::Measure);
+    let case = Case { queries: 40, keys: 150, heads: 2, kv_heads: 2, ..PLAIN };
+    for (records, per) in [(1, [Per::Head; 3]), (2, [Per::Block; 3])] {
+        let setup = Setup::new(&stream, Case { per, ..case })?;
+        let (mut out, mut logarithms) = setup.fresh(&stream)?;
+        tuner.run(&stream, setup.attention(&mut out, &mut logarithms))?;
+        assert_eq!(tuner.len(), records);
+        let (got, logs) = (out.to_vec(&stream)?, logarithms.to_vec(&stream)?);
+        setup.compare(&got, &logs, "tuned")?;
+        let choice = tuner.explain(&stream, setup.attention(&mut out, &mut logarithms))?;
+        let takes_them = per[1] == Per::Head || choice.config.block()[1] as usize == SCALE_BLOCK;
+        assert!(matches!(choice.source, Source::Record { .. }) && takes_them, "{choice}");
+    }
+    Ok(())
+}
+
 #[test]
 fn wide_blocks_take_no_scales_of_blocks() -> Outcome {
     if !is_hopper()? {

@@ -2,8 +2,9 @@
 //! its file survives abuse.
 
 use crate::gemm_case::{Case, Lie, Outcome, PLAIN, Setup, TRANSPOSED};
-use ironwarp::ops::gemm::{Config, Kernel, Precision, Repack, Tuner, Tuning, Unusable, candidates};
-use ironwarp::{Device, Error};
+use ironwarp::ops::gemm::{Choice, Config, Kernel, Precision, Repack, candidates};
+use ironwarp::ops::tuning::{Source, Tuner, Tuning, Unusable};
+use ironwarp::{Device, Error, Stream};
 use std::fs;
 use std::path::PathBuf;
 use testkit::compare;
@@ -25,6 +26,15 @@ impl Drop for File {
     }
 }
 
+/// The tuner's word on the setup's product.
+fn told(tuner: &Tuner, stream: &Stream, setup: &Setup<f32, f32, f32>) -> Outcome<Choice> {
+    Ok(tuner.explain(stream, setup.product(&mut setup.c(stream)?)?)?)
+}
+
+fn is_measured(choice: &Choice) -> bool {
+    matches!(choice.source, Source::Record { .. })
+}
+
 #[test]
 fn the_choice_is_explained() -> Outcome {
     let device = Device::open(0)?;
@@ -35,6 +45,7 @@ fn the_choice_is_explained() -> Outcome {
     let text = choice.to_string();
     assert!(text.contains("f32[70, 20 /20] * f32[20, 36 /36] -> f32[70, 36 /36]"), "{text}");
     assert!(text.contains(&format!("by {}", choice.config)) && text.contains("  can: gemm_"), "{text}");
+    assert!(choice.source == Source::Estimate && text.contains("nothing was measured"), "{text}");
     assert!(choice.candidates.iter().any(|candidate| candidate.config.kernel == Kernel::Any), "{text}");
     // Where rows cannot be addressed, it says that they are copied.
     let odd = Case { a: TRANSPOSED, k: 21, precision: Precision::Tf32, ..CASE };
@@ -67,6 +78,7 @@ fn the_tuner_measures_once_and_keeps_it() -> Outcome {
     let setup = Setup::<f32, f32, f32>::new(&Case { beta: 1.0, ..CASE }, &stream)?;
     let tuner = Tuner::with_file(&device, Tuning::Measure, &file.0);
     assert!(tuner.is_empty() && tuner.unusable().is_none());
+    assert!(!is_measured(&told(&tuner, &stream, &setup)?));
     let mut tuned = Vec::new();
     for _ in 0..2 {
         // C is added to: had it been measured with, it would show.
@@ -78,12 +90,13 @@ fn the_tuner_measures_once_and_keeps_it() -> Outcome {
     // Any of the f32 kernels may have won.
     setup.compare(&tuned[0], Kernel::F32Small)?;
     compare::bitwise_equal("tuned again", &tuned[1], &tuned[0])?;
-    let problem = setup.product(&mut setup.c(&stream)?)?.problem()?;
-    let found = tuner.recorded(&problem).expect("a record");
-    assert!(found.1.microseconds > 0.0 || device.is_software(), "{found:?}");
+    let found = told(&tuner, &stream, &setup)?;
+    let Source::Record { microseconds } = found.source else { panic!("no record: {found}") };
+    assert!(microseconds > 0.0 || device.is_software(), "{found}");
+    assert!(found.to_string().contains("from a tuner's record: measured, "), "{found}");
     // Another tuner, such as the next process's, has it from the file.
     let next = Tuner::with_file(&device, Tuning::Recorded, &file.0);
-    assert_eq!(next.recorded(&problem), Some(found));
+    assert_eq!(told(&next, &stream, &setup)?, found);
     Ok(())
 }
 
@@ -130,10 +143,9 @@ fn files_that_are_no_records_are_replaced() -> Outcome {
     // A record of a configuration that is not offered counts as none.
     fs::write(&file.0, good.replace("gemm_", "gone_"))?;
     let tuner = Tuner::with_file(&device, Tuning::Measure, &file.0);
-    let problem = setup.product(&mut setup.c(&stream)?)?.problem()?;
-    assert_eq!((tuner.len(), tuner.recorded(&problem)), (1, None));
+    assert!(tuner.len() == 1 && !is_measured(&told(&tuner, &stream, &setup)?));
     run(&tuner)?;
-    assert!(tuner.recorded(&problem).is_some());
+    assert!(is_measured(&told(&tuner, &stream, &setup)?));
     Ok(())
 }
 
@@ -165,7 +177,6 @@ fn unaligned_results_are_measured_as_they_lie() -> Outcome {
     Ok(())
 }
 
-/// Its record is found by the problem that [`Matmul::problem`](ironwarp::ops::gemm::Matmul::problem) tells.
 #[test]
 fn a_batch_that_shares_b_is_recorded_as_it_is_solved() -> Outcome {
     let device = Device::open(0)?;
@@ -177,7 +188,9 @@ fn a_batch_that_shares_b_is_recorded_as_it_is_solved() -> Outcome {
     let problem = setup.product(&mut c)?.problem()?;
     assert_eq!((problem.m, problem.batch), (18, 1));
     tuner.run(&stream, setup.product(&mut c)?)?;
-    let (config, _) = tuner.recorded(&problem).expect("a record");
+    let choice = told(&tuner, &stream, &setup)?;
+    assert!(is_measured(&choice) && choice.problem == problem, "{choice}");
+    let config = choice.config;
     // And the product can be run by it.
     setup.product(&mut c)?.run_with(&stream, &config)?;
     setup.compare(&c.to_vec(&stream)?, config.kernel)

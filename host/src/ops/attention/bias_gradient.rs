@@ -17,7 +17,7 @@ use crate::tensor::DType;
 
 use super::OPERATION;
 use super::backward::{Forward, check_type};
-use super::check::{check_groups, check_head_size, check_scale, count, expect_sides, invalid, length};
+use super::check::{blocks_of_grid, check_groups, check_head_size, check_scale, count, expect_sides, length};
 use super::heads::Heads;
 use super::places::{BiasValues, Places};
 use super::problem::Mask;
@@ -223,10 +223,5 @@ fn tiles(params: &AttentionParams, matrices: [u32; 2]) -> Result<u32> {
     let sides =
         [params.queries.div_ceil(TILE_QUERIES), params.keys.div_ceil(TILE_KEYS), matrices[0], matrices[1]];
     let tiles = sides.iter().fold(1u64, |all, &side| all.saturating_mul(side.into()));
-    // A grid has that many blocks.
-    u32::try_from(tiles).ok().filter(|&tiles| tiles <= i32::MAX as u32).ok_or_else(|| {
-        let (got, wanted) =
-            (format!("{tiles} tiles of {TILE_QUERIES} x {TILE_KEYS}"), "fewer than 2^31".to_owned());
-        invalid("the bias", got, wanted, "split the batch and call once for each part")
-    })
+    blocks_of_grid("the bias", tiles, &format!("{TILE_QUERIES} x {TILE_KEYS} scores"))
 }

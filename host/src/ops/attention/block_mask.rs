@@ -1,7 +1,9 @@
 //! The blocks that a mask shows, made on the device.
 
 use std::fmt;
+use std::hash::Hash;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use attention::block_lists::{ListParams, Listed, THREADS};
 use attention::compiled::Compiled;
@@ -15,6 +17,7 @@ use crate::stream::Stream;
 
 use super::check::invalid;
 use super::launch::list_params;
+use super::mask_cache::BlockMaskCache;
 use super::problem::{Mask, Problem};
 
 /// Whether heads and sequences have lists of their own. By default all share one: the mask looks at neither.
@@ -149,30 +152,49 @@ impl fmt::Display for Plan {
     }
 }
 
-impl<F: Compiled> BlockMask<F>
-where
-    F::Lists: Kernel<Params = ListParameters<F>>,
-{
-    /// Queues the making of the lists, which are planned for this problem.
+/// Lists to be made of a function's mask.
+pub(super) struct Listing<F, V> {
+    problem: Problem,
+    plan: Plan,
+    function: StructArgs<F, V>,
+}
+
+impl<F, V> Listing<F, V> {
+    /// Those that are planned for this problem.
     ///
     /// # Safety
     /// As for [`Attention::function`](super::Attention::function).
-    pub(super) unsafe fn new<V>(
+    pub unsafe fn new(problem: Problem, plan: Plan, function: StructArgs<F, V>) -> Self {
+        Listing { problem, plan, function }
+    }
+}
+
+impl<F: Compiled, V> Listing<F, V>
+where
+    F::Lists: Kernel<Params = ListParameters<F>>,
+    StructArgs<F, V>: Arg<Value<F>>,
+{
+    /// From a cache, which has them made at the first call with this key.
+    pub fn make_once<K: Eq + Hash>(
+        self,
         stream: &Stream,
-        problem: &Problem,
-        plan: Plan,
-        function: StructArgs<F, V>,
-    ) -> Result<Self>
-    where
-        StructArgs<F, V>: Arg<Value<F>>,
-    {
+        cache: &mut BlockMaskCache<F, K>,
+        key: K,
+    ) -> Result<Arc<BlockMask<F>>> {
+        let plan = self.plan;
+        cache.get(stream, key, plan, || self.make(stream))
+    }
+
+    /// Queues their making.
+    pub fn make(self, stream: &Stream) -> Result<BlockMask<F>> {
+        let Listing { problem, plan, function } = self;
         let params = plan.params;
-        let lists = lists(&params, problem)?;
+        let lists = lists(&params, &problem)?;
         let mut words = DeviceBuffer::zeroed(stream, lists as usize * params.words as usize)?;
         if lists > 0 {
             let grid = LaunchConfig::new([lists, 1, 1], [THREADS, 1, 1]);
-            let arguments = (list_params(problem), params, function, &mut words);
-            // SAFETY: a block for each list, as long as they say; the function is the caller's word.
+            let arguments = (list_params(&problem), params, function, &mut words);
+            // SAFETY: a block for each list, as long as they say; the function is the word of `new`'s caller.
             unsafe { kernel::launch::<F::Lists>(stream, grid, arguments)? }
         }
         Ok(BlockMask { words, plan, function: PhantomData })
@@ -217,6 +239,11 @@ impl<F> BlockMask<F> {
         self.words.len() * size_of::<u32>()
     }
 
+    /// Queries and keys of the tiles of its kernel.
+    pub(super) fn tile(&self) -> [u32; 2] {
+        [self.plan.params.block_m, self.plan.params.block_n]
+    }
+
     /// The lists, as kernels take them.
     pub(super) fn lists(&self) -> (ListParams, DeviceView<'_, u32>) {
         (self.plan.params, self.words.view())
@@ -231,12 +258,12 @@ impl<F> BlockMask<F> {
         block: [u32; 2],
     ) -> Result<()> {
         stream.same_device("the blocks", self.words.device())?;
-        let ListParams { block_m, block_n, heads, batch, .. } = self.plan.params;
+        let ListParams { heads, batch, .. } = self.plan.params;
         let of = (self.plan.queries, self.plan.keys, self.plan.mask);
         let fits = of == (problem.queries, problem.keys, problem.mask)
             && problem.packed.is_none()
             && Tiles::of(&self.plan.params) == tiles
-            && [block_m, block_n] == block
+            && self.tile() == block
             && (heads == 1 || heads == problem.heads)
             && (batch == 1 || batch == problem.batch);
         if fits {

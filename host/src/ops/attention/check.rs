@@ -24,6 +24,21 @@ pub(super) fn invalid(argument: &'static str, got: String, wanted: String, hint:
     Error::InvalidArgument { operation: OPERATION, argument, got, wanted, hint }
 }
 
+/// No kernel stands at this place of a table of a score function.
+pub(super) fn no_kernel(place: usize) -> Error {
+    let got = format!("{place}, beyond the last");
+    let hint = "the table of a function tells of its kernels, in their order";
+    invalid("the kernel", got, "one of the table".to_owned(), hint)
+}
+
+/// As many blocks as a launch has along x; of what they are is for the error.
+pub(super) fn blocks_of_grid(argument: &'static str, blocks: u64, of: &str) -> Result<u32> {
+    u32::try_from(blocks).ok().filter(|&blocks| blocks <= i32::MAX as u32).ok_or_else(|| {
+        let (got, wanted) = (format!("{blocks} blocks of {of}"), "fewer than 2^31 blocks".to_owned());
+        invalid(argument, got, wanted, "split the batch and call once for each part")
+    })
+}
+
 impl Attention<'_> {
     /// The operands fit together, and kernels can address them.
     pub(super) fn check(&self) -> Result<()> {

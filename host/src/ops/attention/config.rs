@@ -2,30 +2,32 @@
 
 use std::fmt;
 
-use attention::sm90::instances::Entry;
+use crate::ops::tuning::Source;
 
 use super::problem::Problem;
 
-/// A configuration: a kernel, which has one shape.
+/// A configuration: a kernel of the forward or the backward pass, which has one shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Config {
-    pub(super) entry: &'static Entry,
+    pub(super) name: &'static str,
+    pub(super) head: u32,
+    pub(super) block: [u32; 2],
 }
 
 impl Config {
     /// Name of the kernel function.
     pub fn name(self) -> &'static str {
-        self.entry.name
+        self.name
     }
 
     /// The largest head size that the kernel computes.
     pub fn head_size(self) -> u32 {
-        self.entry.head
+        self.head
     }
 
-    /// Queries of a tile, keys of a block.
+    /// Queries and keys of a tile of scores.
     pub fn block(self) -> [u32; 2] {
-        self.entry.block
+        self.block
     }
 }
 
@@ -66,6 +68,8 @@ pub struct Choice {
     pub config: Config,
     /// Why that one.
     pub why: &'static str,
+    /// Whether it was measured.
+    pub source: Source,
     /// Every configuration that can do it, the likely fastest first.
     pub candidates: Vec<Candidate>,
     /// The kernels that cannot.
@@ -74,8 +78,8 @@ pub struct Choice {
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Choice { problem, config, why, candidates, rejections } = self;
-        writeln!(f, "{problem}\n  by {config}: {why}")?;
+        let Choice { problem, config, why, source, candidates, rejections } = self;
+        writeln!(f, "{problem}\n  by {config}: {why}\n  {source}")?;
         for Candidate { config, estimate_us, why } in candidates {
             writeln!(f, "  can: {config}, about {estimate_us:.1} us: {why}")?;
         }

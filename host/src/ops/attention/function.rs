@@ -12,13 +12,15 @@ use cuda_std::kernel::{Kernel, Map, Ptr, PtrMut, StructArgs, Value};
 
 use crate::error::Result;
 use crate::launch::{self as kernel, Arg, LaunchConfig};
-use crate::memory::DeviceView;
+use crate::memory::{DeviceView, DeviceViewMut};
 use crate::ops::dropout::Generator;
 use crate::stream::Stream;
 
-use super::block_mask::{BlockMask, ListParameters, Own, Plan, Tiles};
-use super::config::{Choice, Config};
-use super::launch::{Launch, unknown};
+use super::block_mask::{BlockMask, ListParameters, Listing, Own, Plan, Tiles};
+use super::check::no_kernel;
+use super::config::Choice;
+use super::heads::HeadsMut;
+use super::launch::Launch;
 use super::mask_cache::{BlockMaskCache, FunctionValues, PlainValues};
 use super::op::{Attention, Packed};
 use super::places::{
@@ -31,7 +33,7 @@ use super::select;
 /// its neighbours.
 #[must_use = "attention is computed by `run`"]
 pub struct Modified<'a, F, V> {
-    attention: Attention<'a>,
+    pub(super) attention: Attention<'a>,
     function: StructArgs<F, V>,
     blocks: Option<&'a BlockMask<F>>,
 }
@@ -184,9 +186,7 @@ where
         F::Lists: Kernel<Params = ListParameters<F>>,
         StructArgs<F, V>: Clone,
     {
-        let (problem, plan) = self.plan(stream, own)?;
-        // SAFETY: the word of whoever named the function.
-        unsafe { BlockMask::new(stream, &problem, plan, self.function.clone()) }
+        self.listing(stream, own)?.make(stream)
     }
 
     /// The same from a cache, which makes it at the first call with this key: see [`BlockMaskCache`] for what
@@ -206,17 +206,19 @@ where
         F::Lists: Kernel<Params = ListParameters<F>>,
         StructArgs<F, V>: Clone,
     {
-        let (problem, plan) = self.plan(stream, own)?;
-        // SAFETY: the word of whoever named the function.
-        let make = || unsafe { BlockMask::new(stream, &problem, plan, self.function.clone()) };
-        cache.get(stream, key, plan, make)
+        self.listing(stream, own)?.make_once(stream, cache, key)
     }
 
-    /// The problem, and its lists.
-    fn plan(&self, stream: &Stream, own: Own) -> Result<(Problem, Plan)> {
+    /// Its lists, to be made.
+    fn listing(&self, stream: &Stream, own: Own) -> Result<Listing<F, V>>
+    where
+        StructArgs<F, V>: Clone,
+    {
         let problem = self.attention.checked(stream)?;
-        let block = select::select_from(F::FORWARD, &problem, stream.device())?.config.block();
-        Ok((problem, Plan::new(&problem, Tiles::Queries, block, own)?))
+        let block = F::FORWARD[select::best(F::FORWARD, &problem, stream.device())?].block;
+        let plan = Plan::new(&problem, Tiles::Queries, block, own)?;
+        // SAFETY: the word of whoever named the function.
+        Ok(unsafe { Listing::new(problem, plan, self.function.clone()) })
     }
 
     /// Looks only at the blocks of keys that the function's mask shows.
@@ -238,30 +240,45 @@ where
     /// As [`Attention::run`], and [`Error::InvalidArgument`](crate::Error::InvalidArgument) for blocks that
     /// were made for another problem.
     pub fn run(self, stream: &Stream) -> Result<()> {
+        let problem = self.attention.checked(stream)?;
+        let place = select::best(F::FORWARD, &problem, stream.device())?;
+        self.launch(stream, &problem, place)
+    }
+
+    /// Queues the kernel of this place in the function's table.
+    pub(super) fn launch(self, stream: &Stream, problem: &Problem, place: usize) -> Result<()> {
         let Modified { mut attention, function, blocks } = self;
-        let problem = attention.checked(stream)?;
-        let config = select::select_from(F::FORWARD, &problem, stream.device())?.config;
+        let entry = &F::FORWARD[place];
         if let Some(blocks) = blocks {
-            blocks.check(stream, &problem, Tiles::Queries, config.block())?;
+            blocks.check(stream, problem, Tiles::Queries, entry.block)?;
         }
-        let index =
-            F::FORWARD.iter().position(|entry| entry == config.entry).ok_or_else(|| unknown(config))?;
-        let Some((grid, launched)) = Launch::new(stream, &problem, config, &mut attention)? else {
+        let Some((grid, launched)) = Launch::new(stream, problem, entry, &mut attention)? else {
             return Ok(());
         };
         let lists = blocks.map(BlockMask::lists);
-        // SAFETY: the configuration is the entry's; else as `Launch::new` says. The blocks are of this
-        // problem, and the function is the word of whoever named it.
+        // SAFETY: the launch is of the entry's configuration; else as `Launch::new` says. The blocks are of
+        // this problem, and the function is the word of whoever named it.
         unsafe {
-            <F::Forward as private::Sealed<F>>::launch(
-                index,
-                config,
-                stream,
-                grid,
-                launched,
-                (function, lists),
-            )
+            <F::Forward as private::Sealed<F>>::launch(place, stream, grid, launched, (function, lists))
         }
+    }
+
+    /// The same with results elsewhere.
+    pub(super) fn with_results<'s>(
+        &'s self,
+        out: HeadsMut<'s>,
+        log_sum_exp: Option<DeviceViewMut<'s, f32>>,
+    ) -> Modified<'s, F, V>
+    where
+        StructArgs<F, V>: Clone,
+    {
+        let attention = self.attention.with_results(out, log_sum_exp);
+        Modified { attention, function: self.function.clone(), blocks: self.blocks }
+    }
+
+    /// Tiles of the blocks that are looked at.
+    pub(super) fn listed_tile(&self) -> Option<[u32; 2]> {
+        self.blocks.map(BlockMask::tile)
     }
 
     /// As [`Attention::explain`].
@@ -321,7 +338,6 @@ mod private {
         /// As for the kernel, which has this configuration.
         unsafe fn launch<V>(
             index: usize,
-            config: Config,
             stream: &Stream,
             grid: LaunchConfig,
             launched: Launch<'_>,
@@ -333,8 +349,7 @@ mod private {
 
     impl<F: Compiled> Sealed<F> for () {
         unsafe fn launch<V>(
-            _: usize,
-            config: Config,
+            place: usize,
             _: &Stream,
             _: LaunchConfig,
             _: Launch<'_>,
@@ -343,14 +358,13 @@ mod private {
         where
             StructArgs<F, V>: Arg<Value<F>>,
         {
-            Err(unknown(config))
+            Err(no_kernel(place))
         }
     }
 
     impl<F: Compiled, K: Kernel<Params = Parameters<F>>, Rest: Sealed<F>> Sealed<F> for (K, Rest) {
         unsafe fn launch<V>(
             index: usize,
-            config: Config,
             stream: &Stream,
             grid: LaunchConfig,
             launched: Launch<'_>,
@@ -361,7 +375,7 @@ mod private {
         {
             if let Some(index) = index.checked_sub(1) {
                 // SAFETY: the caller's contract.
-                return unsafe { Rest::launch(index, config, stream, grid, launched, function) };
+                return unsafe { Rest::launch(index, stream, grid, launched, function) };
             }
             let Launch {
                 maps: [queries, keys, values, output],

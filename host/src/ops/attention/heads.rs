@@ -87,7 +87,7 @@ impl Shape {
     }
 
     /// Elements from the first one to behind the last one; saturates.
-    fn span(self) -> usize {
+    pub fn span(self) -> usize {
         if self.is_empty() {
             return 0;
         }
@@ -315,6 +315,11 @@ impl<'a> HeadsMut<'a> {
             Ok(HeadsMut { data: data.slice_mut(range)?, dtype, shape })
         };
         Ok([part(first, 0, at)?, part(second, at, rest)?])
+    }
+
+    /// The same for a shorter time.
+    pub(super) fn reborrow(&mut self) -> HeadsMut<'_> {
+        HeadsMut { data: self.data.view_mut(), dtype: self.dtype, shape: self.shape }
     }
 
     /// The same, to look at.

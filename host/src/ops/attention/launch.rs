@@ -6,14 +6,12 @@ use attention::sm90::fp8;
 use attention::sm90::instances::{Entry, TABLE};
 use cuda_std::kernel::Kernel as KernelType;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::launch::{self as kernel, LaunchConfig};
 use crate::memory::tensor_map::{L2Promotion, Swizzle, TensorMap, Tiling};
 use crate::memory::{DeviceBuffer, DeviceView, DeviceViewMut, Within};
 use crate::stream::Stream;
 
-use super::check::invalid;
-use super::config::Config;
 use super::heads::{Heads, Shape};
 use super::op::{Attention, Packed};
 use super::problem::{Mask, Problem};
@@ -22,26 +20,18 @@ use super::problem::{Mask, Problem};
 /// are computed: a part of it, beside what each block has for itself.
 pub(super) const SECTION_BYTES: u64 = 32 << 20;
 
-/// Queues the kernel of the configuration.
+/// Queues the kernel of this place in the table.
 pub(super) fn launch(
     stream: &Stream,
     problem: &Problem,
-    config: Config,
+    place: usize,
     mut attention: Attention<'_>,
 ) -> Result<()> {
-    let index = TABLE.iter().position(|entry| entry == config.entry);
-    let Some(queue) = index.and_then(|index| LAUNCHES.get(index)) else {
-        return Err(unknown(config));
+    let Some((grid, launched)) = Launch::new(stream, problem, &TABLE[place], &mut attention)? else {
+        return Ok(());
     };
-    let Some((grid, launched)) = Launch::new(stream, problem, config, &mut attention)? else { return Ok(()) };
-    // SAFETY: the configuration is the entry's; else as `Launch::new` says.
-    unsafe { queue(stream, grid, launched) }
-}
-
-/// No kernel of that configuration.
-pub(super) fn unknown(config: Config) -> Error {
-    let wanted = "a kernel of the table".to_owned();
-    invalid("the configuration", config.to_string(), wanted, "take one of `candidates`")
+    // SAFETY: the launch is of the entry's configuration; else as `Launch::new` says.
+    unsafe { LAUNCHES[place](stream, grid, launched) }
 }
 
 /// The arguments of a launch.
@@ -63,13 +53,12 @@ impl<'a> Launch<'a> {
     pub fn new(
         stream: &Stream,
         problem: &Problem,
-        config: Config,
+        entry: &Entry,
         attention: &'a mut Attention<'_>,
     ) -> Result<Option<(LaunchConfig, Self)>> {
         if problem.is_empty() {
             return Ok(None);
         }
-        let entry = config.entry;
         let params = params(problem, attention);
         let tiles = Tiles::new(&params, entry.block[0]).count();
         let blocks = tiles.min(stream.device().properties().sm_count.max(1));

@@ -41,7 +41,8 @@
 //! matrix of scores is stored. A head size between those of the kernels takes the next larger kernel, with
 //! rows padded by zeros. [`Attention::explain`] returns the choice and its reason.
 //!
-//! A configuration gives the same bits in every run. All gradients do on request
+//! A configuration gives the same bits in every run; a [`Tuner`](super::tuning::Tuner) measures which is the
+//! fastest. All gradients do on request
 //! ([`Backward::deterministic`]).
 //!
 //! [`Attention::sinks`] adds a key without a value to each head, as models with attention sinks do.
@@ -74,6 +75,7 @@ pub mod relative;
 mod relative_gradient;
 mod select;
 mod tensor;
+mod tune;
 
 pub use ::attention::{functions, score};
 pub use backward::{Backward, BackwardKernels, Forward, Gradients, ModifiedBackward};
@@ -81,7 +83,8 @@ pub use bias_gradient::BiasGradient;
 pub use block_mask::{BlockMask, Own, Statistics};
 pub use config::{Candidate, Choice, Config, Rejection};
 pub use decode::{
-    CacheScales, Decode, DecodeKernels, DecodePlan, DecodeProblem, ModifiedDecode, Pages, Rotary,
+    CacheScales, Decode, DecodeConfig, DecodeKernels, DecodePlan, DecodeProblem, ModifiedDecode, Pages,
+    Rotary,
 };
 pub use function::{
     ForwardKernels, Modified, WithAlibi, WithBias, WithBlockSparse, WithDropout, WithRanges, WithSoftCap,

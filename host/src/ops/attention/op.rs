@@ -1,5 +1,7 @@
 //! Attention with its operands: what the caller builds, checked before anything is queued.
 
+use attention::sm90::instances::TABLE;
+
 use crate::error::Result;
 use crate::memory::{DeviceView, DeviceViewMut};
 use crate::stream::Stream;
@@ -117,8 +119,8 @@ impl<'a> Attention<'a> {
     /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch), or the driver's error.
     pub fn run(self, stream: &Stream) -> Result<()> {
         let problem = self.checked(stream)?;
-        let config = select::select(&problem, stream.device())?.config;
-        launch::launch(stream, &problem, config, self)
+        let place = select::best(TABLE, &problem, stream.device())?;
+        self.launch(stream, &problem, place)
     }
 
     /// Queues the kernel of a configuration of [`candidates`](select::candidates).
@@ -128,8 +130,8 @@ impl<'a> Attention<'a> {
     /// configuration that cannot do the problem on this device.
     pub fn run_with(self, stream: &Stream, config: &Config) -> Result<()> {
         let problem = self.checked(stream)?;
-        select::check(&problem, stream.device(), *config)?;
-        launch::launch(stream, &problem, *config, self)
+        let place = select::place_of(TABLE, &problem, stream.device(), *config)?;
+        self.launch(stream, &problem, place)
     }
 
     /// The choice that [`Attention::run`] would make on the stream's device, and why.
@@ -138,6 +140,20 @@ impl<'a> Attention<'a> {
     /// As [`Attention::run`], but for the driver's.
     pub fn explain(self, stream: &Stream) -> Result<Choice> {
         select::select(&self.checked(stream)?, stream.device())
+    }
+
+    /// Queues the kernel of this place in the table.
+    pub(super) fn launch(self, stream: &Stream, problem: &Problem, place: usize) -> Result<()> {
+        launch::launch(stream, problem, place, self)
+    }
+
+    /// The same with results elsewhere.
+    pub(super) fn with_results<'s>(
+        &'s self,
+        out: HeadsMut<'s>,
+        log_sum_exp: Option<DeviceViewMut<'s, f32>>,
+    ) -> Attention<'s> {
+        Attention { out, log_sum_exp, ..*self }
     }
 
     /// [`Attention::problem`], with all operands on the stream's device.

@@ -6,13 +6,14 @@ use cuda_std::kernel::Kernel;
 
 use crate::error::Result;
 use crate::launch::{self as kernel, LaunchConfig};
-use crate::memory::{DeviceView, same_length};
+use crate::memory::{DeviceView, DeviceViewMut, same_length};
 use crate::stream::Stream;
 
 use super::OPERATION;
 use super::check::invalid;
 use super::config::{Choice, Config};
-use super::launch::{Launch, unknown};
+use super::heads::HeadsMut;
+use super::launch::Launch;
 use super::op::{Attention, Packed};
 use super::problem::Problem;
 use super::select;
@@ -67,7 +68,7 @@ pub struct Scales<'a> {
 #[derive(Debug)]
 #[must_use = "attention is computed by `run`"]
 pub struct Quantized<'a> {
-    attention: Attention<'a>,
+    pub(super) attention: Attention<'a>,
     scales: Scales<'a>,
 }
 
@@ -97,8 +98,9 @@ impl Quantized<'_> {
     /// # Errors
     /// As [`Attention::run`], and [`Error::Length`](crate::Error::Length) for another number of scales.
     pub fn run(self, stream: &Stream) -> Result<()> {
-        let choice = self.choose(stream)?;
-        self.launch(stream, &choice.problem, choice.config)
+        let problem = self.checked(stream)?;
+        let place = select::best(self.table(&problem)?, &problem, stream.device())?;
+        self.launch(stream, &problem, place)
     }
 
     /// As [`Attention::run_with`]. Scales of blocks ask for a configuration in blocks of 128 keys; `explain`
@@ -109,13 +111,13 @@ impl Quantized<'_> {
     /// [`Error::Length`](crate::Error::Length) for another number of scales.
     pub fn run_with(self, stream: &Stream, config: &Config) -> Result<()> {
         let problem = self.checked(stream)?;
-        select::check(&problem, stream.device(), *config)?;
-        if self.table(&problem)?.iter().all(|entry| entry != config.entry) {
+        let place = select::place_of(TABLE, &problem, stream.device(), *config)?;
+        if place >= self.table(&problem)?.len() {
             let got = format!("{config}, with scales of blocks of {SCALE_BLOCK} keys");
             let wanted = format!("blocks of {SCALE_BLOCK} keys, or a scale a head");
             return Err(invalid("the configuration", got, wanted, "ask `explain` for one"));
         }
-        self.launch(stream, &problem, *config)
+        self.launch(stream, &problem, place)
     }
 
     /// As [`Attention::explain`].
@@ -123,21 +125,26 @@ impl Quantized<'_> {
     /// # Errors
     /// As [`Attention::explain`], and [`Error::Length`](crate::Error::Length) for another number of scales.
     pub fn explain(self, stream: &Stream) -> Result<Choice> {
-        self.choose(stream)
-    }
-
-    fn choose(&self, stream: &Stream) -> Result<Choice> {
         let problem = self.checked(stream)?;
         select::select_from(self.table(&problem)?, &problem, stream.device())
     }
 
-    /// The kernels that can take the scales.
-    fn table(&self, problem: &Problem) -> Result<select::Table> {
+    /// The same with results elsewhere.
+    pub(super) fn with_results<'s>(
+        &'s self,
+        out: HeadsMut<'s>,
+        log_sum_exp: Option<DeviceViewMut<'s, f32>>,
+    ) -> Quantized<'s> {
+        Quantized { attention: self.attention.with_results(out, log_sum_exp), scales: self.scales }
+    }
+
+    /// The kernels that can take the scales: the first ones of the table.
+    pub(super) fn table(&self, problem: &Problem) -> Result<select::Table> {
         let [_, keys, values] = blocks(problem, self.scales)?;
         Ok(if keys > 1 || values > 1 { OF_SCALE_BLOCKS } else { TABLE })
     }
 
-    fn checked(&self, stream: &Stream) -> Result<Problem> {
+    pub(super) fn checked(&self, stream: &Stream) -> Result<Problem> {
         let problem = self.problem()?;
         self.attention.check_devices(stream)?;
         let Scales { queries, keys, values } = self.scales;
@@ -147,18 +154,14 @@ impl Quantized<'_> {
         Ok(problem)
     }
 
-    fn launch(mut self, stream: &Stream, problem: &Problem, config: Config) -> Result<()> {
-        let index = TABLE.iter().position(|entry| entry == config.entry);
-        let Some(queue) = index.and_then(|index| LAUNCHES.get(index)) else {
-            return Err(unknown(config));
-        };
+    /// Queues the kernel of this place in the table.
+    pub(super) fn launch(mut self, stream: &Stream, problem: &Problem, place: usize) -> Result<()> {
         let blocks = blocks(problem, self.scales)?;
-        let Some((grid, launched)) = Launch::new(stream, problem, config, &mut self.attention)? else {
-            return Ok(());
-        };
-        // SAFETY: the configuration is the entry's, and its blocks of keys have one scale; the scales are as
-        // many as the blocks say; else as `Launch::new` says.
-        unsafe { queue(stream, grid, launched, (self.scales, blocks)) }
+        let launch = Launch::new(stream, problem, &TABLE[place], &mut self.attention)?;
+        let Some((grid, launched)) = launch else { return Ok(()) };
+        // SAFETY: the launch is of the entry's configuration, and its blocks of keys have one scale; the
+        // scales are as many as the blocks say; else as `Launch::new` says.
+        unsafe { LAUNCHES[place](stream, grid, launched, (self.scales, blocks)) }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::stream::Stream;
 use super::OPERATION;
 use super::backward::Forward;
 use super::bias_gradient::ScoreGradient;
-use super::check::{count, invalid};
+use super::check::{blocks_of_grid, count};
 use super::heads::Heads;
 use super::problem::Mask;
 
@@ -104,10 +104,5 @@ impl<'a> RelativeBiasGradient<'a> {
 fn blocks(matrices: usize, of_head: usize) -> Result<u32> {
     let across = count("the distances", of_head)?.div_ceil(THREADS);
     let blocks = u64::from(across).saturating_mul(matrices as u64);
-    // A grid has that many blocks.
-    u32::try_from(blocks).ok().filter(|&blocks| blocks <= i32::MAX as u32).ok_or_else(|| {
-        let got = format!("{matrices} x {of_head} numbers");
-        let wanted = format!("fewer than 2^31 blocks of {THREADS}");
-        invalid("the bias", got, wanted, "split the batch and call once for each part")
-    })
+    blocks_of_grid("the bias", blocks, &format!("{THREADS} distances"))
 }

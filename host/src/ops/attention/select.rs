@@ -8,7 +8,8 @@ use cuda_std::wgmma::ElementType;
 
 use crate::arch::Arch;
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::ops::tuning::Source;
 use crate::tensor::DType;
 
 use super::check::invalid;
@@ -18,9 +19,9 @@ use super::problem::Problem;
 
 /// The properties of a device that kernels ask for.
 #[derive(Debug, Clone, Copy)]
-struct DeviceCapabilities {
+pub struct DeviceCapabilities {
     arch: Arch,
-    sm_count: u32,
+    pub sm_count: u32,
     /// Shared memory of a block, bytes.
     shared_bytes: u32,
 }
@@ -33,8 +34,47 @@ impl DeviceCapabilities {
     }
 }
 
+/// A row of a table of kernels, all of one pass.
+pub trait Row: Copy + PartialEq + Send + Sync + 'static {
+    fn config(&self) -> Config;
+    fn element(&self) -> ElementType;
+    /// Bytes of dynamic shared memory.
+    fn shared(&self) -> u32;
+    /// How long it should take, microseconds: an estimate.
+    fn estimate_us(&self, problem: &Problem, device: DeviceCapabilities) -> f64;
+    /// The error where no kernel of a table can do the problem.
+    fn none_of(table: &'static [Self], problem: &Problem, device: &Device) -> Error;
+}
+
 /// A launch, and the way of the first rows.
 const START_US: f64 = 4.0;
+
+impl Row for Entry {
+    fn config(&self) -> Config {
+        Config { name: self.name, head: self.head, block: self.block }
+    }
+
+    fn element(&self) -> ElementType {
+        self.element
+    }
+
+    fn shared(&self) -> u32 {
+        self.shared
+    }
+
+    fn estimate_us(&self, problem: &Problem, device: DeviceCapabilities) -> f64 {
+        START_US + busy_us(self, problem, device)
+    }
+
+    fn none_of(_: &'static [Self], problem: &Problem, device: &Device) -> Error {
+        invalid(
+            "the problem",
+            format!("{problem} on {}", device.arch()),
+            "one that a kernel can do on this device".to_owned(),
+            "the kernels are for Hopper, compute capability 9.0, in bf16, f16 and e4m3; the software driver shows one",
+        )
+    }
+}
 
 /// A kernel's floating-point operations a microsecond of one multiprocessor, and the time of a tile's begin
 /// and end in that of its blocks: a 132nd of an H200's with lengths from 512 to 16384 (2026-11-24).
@@ -61,19 +101,23 @@ const fn speed(entry: &Entry) -> (f64, f64) {
 /// Kernels to choose from: those without a score function, or those with one.
 pub(super) type Table = &'static [Entry];
 
-fn ask(table: Table, problem: &Problem, device: DeviceCapabilities) -> (Vec<Candidate>, Vec<Rejection>) {
+const SAME_ROWS: &str = "its rows are as long";
+const LONGER_ROWS: &str = "its rows are longer, filled up with zeros";
+
+fn ask<E: Row>(
+    table: &'static [E],
+    problem: &Problem,
+    device: DeviceCapabilities,
+) -> (Vec<Candidate>, Vec<Rejection>) {
     let (mut candidates, mut rejections) = (Vec::new(), Vec::new());
     for entry in table {
+        let config = entry.config();
         match lacks(entry, problem, device) {
-            Some(why) => rejections.push(Rejection { kernel: entry.name, why }),
+            Some(why) => rejections.push(Rejection { kernel: config.name, why }),
             None => candidates.push(Candidate {
-                config: Config { entry },
-                estimate_us: START_US + busy_us(entry, problem, device),
-                why: if entry.head == problem.head_size {
-                    "its rows are as long"
-                } else {
-                    "its rows are longer, filled up with zeros"
-                },
+                config,
+                estimate_us: entry.estimate_us(problem, device),
+                why: if config.head == problem.head_size { SAME_ROWS } else { LONGER_ROWS },
             }),
         }
     }
@@ -82,13 +126,13 @@ fn ask(table: Table, problem: &Problem, device: DeviceCapabilities) -> (Vec<Cand
 }
 
 /// Why the kernel cannot do the problem.
-fn lacks(entry: &Entry, problem: &Problem, device: DeviceCapabilities) -> Option<&'static str> {
+fn lacks(entry: &impl Row, problem: &Problem, device: DeviceCapabilities) -> Option<&'static str> {
     let is_hopper = (device.arch.major, device.arch.minor) == (9, 0);
     let rules = [
         (is_hopper, "wants a device of compute capability 9.0"),
-        (dtype(entry.element) == Some(problem.dtype), "is for another element type"),
-        (entry.head >= problem.head_size, "has shorter rows"),
-        (entry.shared <= device.shared_bytes, "wants more shared memory than a block has"),
+        (dtype(entry.element()) == Some(problem.dtype), "is for another element type"),
+        (entry.config().head >= problem.head_size, "has shorter rows"),
+        (entry.shared() <= device.shared_bytes, "wants more shared memory than a block has"),
     ];
     rules.into_iter().find_map(|(holds, why)| (!holds).then_some(why))
 }
@@ -133,48 +177,77 @@ fn busy_us(entry: &Entry, problem: &Problem, device: DeviceCapabilities) -> f64 
 }
 
 /// The kernels without a score function for a problem's type.
-const fn table(problem: &Problem) -> Table {
+pub(super) const fn table(problem: &Problem) -> Table {
     if matches!(problem.dtype, DType::F8E4M3) { fp8::instances::TABLE } else { TABLE }
 }
 
 /// Every configuration that can do a problem on a device, the likely fastest first.
 pub fn candidates(problem: &Problem, device: &Device) -> Vec<Candidate> {
-    ask(table(problem), problem, DeviceCapabilities::of(device)).0
+    candidates_of(table(problem), problem, device)
+}
+
+/// [`candidates`] of the kernels of a table.
+pub(super) fn candidates_of<E: Row>(
+    table: &'static [E],
+    problem: &Problem,
+    device: &Device,
+) -> Vec<Candidate> {
+    ask(table, problem, DeviceCapabilities::of(device)).0
 }
 
 /// The configuration that a problem gets on a device, with everything that was considered.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) when no kernel can do the problem there.
+/// [`Error::InvalidArgument`] when no kernel can do the problem there.
 pub fn select(problem: &Problem, device: &Device) -> Result<Choice> {
     select_from(table(problem), problem, device)
 }
 
 /// [`select`] of the kernels of a table.
-pub(super) fn select_from(table: Table, problem: &Problem, device: &Device) -> Result<Choice> {
-    let (candidates, rejections) = ask(table, problem, DeviceCapabilities::of(device));
-    let &Candidate { config, why, .. } = candidates.first().ok_or_else(|| {
-        invalid(
-            "the problem",
-            format!("{problem} on {}", device.arch()),
-            "one that a kernel can do on this device".to_owned(),
-            "the kernels are for Hopper, compute capability 9.0, in bf16, f16 and e4m3; the software driver shows one",
-        )
-    })?;
-    Ok(Choice { problem: *problem, config, why, candidates, rejections })
+pub(super) fn select_from<E: Row>(table: &'static [E], problem: &Problem, device: &Device) -> Result<Choice> {
+    let config = table[best(table, problem, device)?].config();
+    Ok(explain(table, problem, device, config, Source::Estimate))
 }
 
-/// The configuration can do the problem.
-pub(super) fn check(problem: &Problem, device: &Device, config: Config) -> Result<()> {
-    if candidates(problem, device).iter().any(|candidate| candidate.config == config) {
-        return Ok(());
-    }
-    Err(invalid(
-        "the configuration",
-        config.to_string(),
-        format!("one of those for {problem}"),
-        "take one of `candidates` for this very problem and device",
-    ))
+/// A configuration, with everything that is considered beside it.
+pub(super) fn explain<E: Row>(
+    table: &'static [E],
+    problem: &Problem,
+    device: &Device,
+    config: Config,
+    source: Source,
+) -> Choice {
+    let (candidates, rejections) = ask(table, problem, DeviceCapabilities::of(device));
+    let why = if config.head == problem.head_size { SAME_ROWS } else { LONGER_ROWS };
+    Choice { problem: *problem, config, why, source, candidates, rejections }
+}
+
+/// The place of a configuration in its table, if it can do the problem.
+pub(super) fn place_of<E: Row>(
+    table: &'static [E],
+    problem: &Problem,
+    device: &Device,
+    config: Config,
+) -> Result<usize> {
+    let can = candidates_of(table, problem, device).iter().any(|candidate| candidate.config == config);
+    let place = table.iter().position(|entry| entry.config() == config);
+    place.filter(|_| can).ok_or_else(|| {
+        invalid(
+            "the configuration",
+            config.to_string(),
+            format!("one of those for {problem}"),
+            "take one of `candidates` for this very problem and device",
+        )
+    })
+}
+
+/// The place of the kernel that a problem gets.
+pub(super) fn best<E: Row>(table: &'static [E], problem: &Problem, device: &Device) -> Result<usize> {
+    let capabilities = DeviceCapabilities::of(device);
+    let can = table.iter().enumerate().filter(|(_, entry)| lacks(*entry, problem, capabilities).is_none());
+    let estimates = can.map(|(place, entry)| (place, entry.estimate_us(problem, capabilities)));
+    let best = estimates.min_by(|(_, a), (_, b)| a.total_cmp(b));
+    best.map(|(place, _)| place).ok_or_else(|| E::none_of(table, problem, device))
 }
 
 #[cfg(test)]

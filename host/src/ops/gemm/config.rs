@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::ops::tuning::Source;
+
 /// A kernel of the family, or a set of entries that differ in what their types say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -194,6 +196,8 @@ pub struct Choice {
     pub config: Config,
     /// Why that one.
     pub why: String,
+    /// Whether it was measured.
+    pub source: Source,
     /// The terms of its estimate, if it is one of [`gemm::sm90`].
     pub terms: Option<Terms>,
     /// Every configuration that can do it, the likely fastest first.
@@ -207,8 +211,8 @@ const SHOWN: usize = 5;
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Choice { problem, config, why, terms, candidates, rejections } = self;
-        writeln!(f, "{problem}\n  by {config}: {why}")?;
+        let Choice { problem, config, why, source, terms, candidates, rejections } = self;
+        writeln!(f, "{problem}\n  by {config}: {why}\n  {source}")?;
         if let Some(terms) = terms {
             writeln!(f, "  estimate: {terms}")?;
         }

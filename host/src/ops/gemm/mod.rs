@@ -58,8 +58,8 @@
 //!
 //! Sums are f32. The configuration alone determines their order, and no kernel adds by atomics: the same
 //! configuration gives the same bits in every run. [`Matmul::run`] always chooses the same configuration for
-//! the same problem and device. A [`Tuner`] measures, so it may choose another one tomorrow unless its
-//! records are kept.
+//! the same problem and device. A [`Tuner`](super::tuning::Tuner) measures, so it may choose another one
+//! tomorrow unless its records are kept.
 
 mod any;
 mod backend;
@@ -77,7 +77,6 @@ mod matmul;
 mod matrix;
 mod mma;
 mod problem;
-mod records;
 mod repack;
 mod select;
 mod skinny;
@@ -94,11 +93,9 @@ pub use grouped::GroupedMatmul;
 pub use matmul::Matmul;
 pub use matrix::{Matrix, MatrixMut};
 pub use problem::{EpilogueDesc, Operand, Order, Precision, Problem};
-pub use records::{Record, Unusable};
 pub use repack::Packed;
 pub use select::{candidates, select};
 pub use training::{Activated, ActivatedGradients, activated, activated_backward};
-pub use tune::{Tuner, Tuning};
 
 use any::device_type;
 

@@ -128,11 +128,6 @@ impl Problem {
     pub fn flops(&self) -> f64 {
         2.0 * f64::from(self.batch) * f64::from(self.m) * f64::from(self.n) * f64::from(self.k)
     }
-
-    /// The key of a tuner's records.
-    pub fn key(&self) -> String {
-        self.to_string()
-    }
 }
 
 /// As in `bf16[512, 4096 /4096] * bf16[4096 /4096, 1024] -> bf16[512, 1024 /1024]`: the slash stands before

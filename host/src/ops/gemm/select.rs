@@ -3,7 +3,7 @@
 //! Each family of kernels names the configurations that can do a problem, with an estimate of the time from
 //! figures measured once (`benches/NOTES.md`), or says why it cannot. The lowest estimate wins; equal ones go
 //! to the first of them. The same problem on the same device always gets the same configuration, so
-//! results repeat bit for bit; a `Tuner`(super::Tuner) measures instead.
+//! results repeat bit for bit; a [`Tuner`](crate::ops::tuning::Tuner) measures instead.
 //!
 //! `IRONWARP_GEMM=TEXT` keeps only configurations whose text (as `Display` prints it) contains `TEXT`, where
 //! there are any: for experiments.
@@ -13,6 +13,7 @@ use std::sync::{OnceLock, PoisonError, RwLock};
 
 use crate::device::{Arch, Device};
 use crate::error::{Error, Result};
+use crate::ops::tuning::Source;
 
 use super::backend::BACKENDS;
 use super::bands;
@@ -150,16 +151,22 @@ fn best_of(problem: &Problem, device: &Device, filter: Option<&str>) -> Result<C
 /// # Errors
 /// As [`Matmul::run`](super::Matmul::run), for what concerns the problem.
 pub fn select(problem: &Problem, device: &Device) -> Result<Choice> {
-    let config = best(problem, device)?;
+    explain(problem, device, best(problem, device)?, Source::Estimate)
+}
+
+/// A configuration, with everything that is considered beside it.
+pub(super) fn explain(problem: &Problem, device: &Device, config: Config, source: Source) -> Result<Choice> {
     let All { candidates, rejections } = all(problem, device);
     let chosen = candidates.iter().find(|candidate| candidate.config == config);
     let why = match (wanted()?, chosen) {
-        (Some(text), Some(_)) if candidates[0].config != config => format!("{VARIABLE} wants `{text}`"),
+        (Some(text), Some(_)) if source == Source::Estimate && candidates[0].config != config => {
+            format!("{VARIABLE} wants `{text}`")
+        }
         (_, Some(candidate)) => candidate.why.to_owned(),
         (_, None) => "it is the only one".to_owned(),
     };
     let terms = sm90::terms(problem, &DeviceCapabilities::of(device), &config);
-    Ok(Choice { problem: *problem, config, why, terms, candidates, rejections })
+    Ok(Choice { problem: *problem, config, why, source, terms, candidates, rejections })
 }
 
 /// Every configuration that can do a problem on a device, the likely fastest first.

@@ -13,26 +13,28 @@ use cuda_std::kernel::{Kernel, Map, Ptr, PtrMut, StructArgs, Value};
 
 use crate::error::Result;
 use crate::launch::{self as kernel, Arg};
-use crate::memory::DeviceView;
+use crate::memory::{DeviceView, DeviceViewMut};
 use crate::ops::dropout::Generator;
 use crate::stream::Stream;
 
-use super::super::block_mask::{BlockMask, ListParameters, Own, Plan, Tiles};
-use super::super::check::invalid;
+use super::super::block_mask::{BlockMask, ListParameters, Listing, Own, Plan, Tiles};
+use super::super::check::{invalid, no_kernel};
+use super::super::config::Choice;
 use super::super::function::words_of;
 use super::super::mask_cache::{BlockMaskCache, FunctionValues, PlainValues};
 use super::super::places::{
     AlibiValues, BiasValues, BlockSparseValues, DropoutValues, Places, RangesValues, SoftCapValues, soft_cap,
 };
 use super::super::problem::Problem;
+use super::super::select;
 use super::launch::{Pass, launch};
-use super::{Backward, select};
+use super::{Backward, Gradients};
 
 /// [`Backward`] of attention whose scores went through a function. Made by [`Backward::function`] and its
 /// neighbours.
 #[must_use = "gradients are computed by `run`"]
 pub struct ModifiedBackward<'a, F, V> {
-    backward: Backward<'a>,
+    pub(in super::super) backward: Backward<'a>,
     function: StructArgs<F, V>,
     blocks: Option<&'a BlockMask<F>>,
 }
@@ -169,9 +171,7 @@ where
         F::Lists: Kernel<Params = ListParameters<F>>,
         StructArgs<F, V>: Clone,
     {
-        let (problem, plan) = self.plan(stream, own)?;
-        // SAFETY: the word of whoever named the function.
-        unsafe { BlockMask::new(stream, &problem, plan, self.function.clone()) }
+        self.listing(stream, own)?.make(stream)
     }
 
     /// The same from a cache. One cache has the lists of both passes.
@@ -189,17 +189,19 @@ where
         F::Lists: Kernel<Params = ListParameters<F>>,
         StructArgs<F, V>: Clone,
     {
-        let (problem, plan) = self.plan(stream, own)?;
-        // SAFETY: the word of whoever named the function.
-        let make = || unsafe { BlockMask::new(stream, &problem, plan, self.function.clone()) };
-        cache.get(stream, key, plan, make)
+        self.listing(stream, own)?.make_once(stream, cache, key)
     }
 
-    /// The problem, and its lists.
-    fn plan(&self, stream: &Stream, own: Own) -> Result<(Problem, Plan)> {
+    /// Its lists, to be made.
+    fn listing(&self, stream: &Stream, own: Own) -> Result<Listing<F, V>>
+    where
+        StructArgs<F, V>: Clone,
+    {
         let problem = self.backward.checked(stream)?;
-        let block = F::BACKWARD[select(F::BACKWARD, &problem, stream)?].block;
-        Ok((problem, Plan::new(&problem, Tiles::Keys, block, own)?))
+        let block = F::BACKWARD[select::best(F::BACKWARD, &problem, stream.device())?].block;
+        let plan = Plan::new(&problem, Tiles::Keys, block, own)?;
+        // SAFETY: the word of whoever named the function.
+        Ok(unsafe { Listing::new(problem, plan, self.function.clone()) })
     }
 
     /// Looks only at the blocks that the function's mask shows, of
@@ -215,12 +217,26 @@ where
     /// As [`Backward::run`], and [`Error::InvalidArgument`](crate::Error::InvalidArgument) for blocks that
     /// were made for another problem or the forward pass, and for blocks in the deterministic mode.
     pub fn run(self, stream: &Stream) -> Result<()> {
+        let problem = self.backward.checked(stream)?;
+        let place = select::best(F::BACKWARD, &problem, stream.device())?;
+        self.launch(stream, &problem, place)
+    }
+
+    /// As [`Backward::explain`].
+    ///
+    /// # Errors
+    /// As [`Backward::explain`].
+    pub fn explain(self, stream: &Stream) -> Result<Choice> {
+        let problem = self.backward.checked(stream)?;
+        select::select_from(F::BACKWARD, &problem, stream.device())
+    }
+
+    /// Queues the kernels, the main one of this place in the function's table.
+    pub(in super::super) fn launch(self, stream: &Stream, problem: &Problem, place: usize) -> Result<()> {
         let ModifiedBackward { backward, function, blocks } = self;
-        let problem = backward.checked(stream)?;
-        let index = select(F::BACKWARD, &problem, stream)?;
-        let entry = &F::BACKWARD[index];
+        let entry = &F::BACKWARD[place];
         if let Some(blocks) = blocks {
-            blocks.check(stream, &problem, Tiles::Keys, entry.block)?;
+            blocks.check(stream, problem, Tiles::Keys, entry.block)?;
             if backward.is_deterministic {
                 let (got, wanted) = ("blocks in the deterministic mode", "one of both");
                 let hint = "leave out `blocks`, or `deterministic`, whose order counts all tiles of the mask";
@@ -231,9 +247,27 @@ where
         let pass = |stream: &Stream, pass: Pass<'_>| {
             // SAFETY: the launch is of the entry's configuration; the blocks are of this problem; the
             // function is the word of whoever named it.
-            unsafe { <F::Backward as private::Sealed<F>>::launch(index, stream, pass, function) }
+            unsafe { <F::Backward as private::Sealed<F>>::launch(place, stream, pass, function) }
         };
-        launch(stream, &problem, entry, backward, pass)
+        launch(stream, problem, entry, backward, pass)
+    }
+
+    /// The same with results elsewhere.
+    pub(in super::super) fn with_results<'s>(
+        &'s self,
+        gradients: Gradients<'s>,
+        sinks: Option<DeviceViewMut<'s, f32>>,
+    ) -> ModifiedBackward<'s, F, V>
+    where
+        StructArgs<F, V>: Clone,
+    {
+        let backward = self.backward.with_results(gradients, sinks);
+        ModifiedBackward { backward, function: self.function.clone(), blocks: self.blocks }
+    }
+
+    /// Tiles of the blocks that are looked at.
+    pub(in super::super) fn listed_tile(&self) -> Option<[u32; 2]> {
+        self.blocks.map(BlockMask::tile)
     }
 }
 
@@ -301,13 +335,7 @@ mod private {
         where
             StructArgs<F, V>: Arg<Value<F>>,
         {
-            let hint = "the table of a function tells of its kernels, in their order";
-            Err(invalid(
-                "the kernel",
-                format!("{index} beyond the last"),
-                "one of the table".to_owned(),
-                hint,
-            ))
+            Err(no_kernel(index))
         }
     }
 

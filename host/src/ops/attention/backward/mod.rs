@@ -4,8 +4,10 @@ mod function;
 mod launch;
 
 use attention::sm90::backward::instances::{Entry, TABLE};
+use cuda_std::wgmma::ElementType;
 
-use crate::error::Result;
+use crate::device::Device;
+use crate::error::{Error, Result};
 use crate::memory::{DeviceView, DeviceViewMut, same_length};
 use crate::stream::Stream;
 use crate::tensor::DType;
@@ -15,10 +17,11 @@ use super::check::{
     check_groups, check_head_size, check_packed_devices, check_packing, check_scale, count, expect_sides,
     invalid, length, sequences,
 };
+use super::config::{Choice, Config};
 use super::heads::{Heads, HeadsMut};
 use super::op::Packed;
 use super::problem::{Mask, Problem};
-use super::select::dtype;
+use super::select::{self, DeviceCapabilities, Row, dtype};
 
 pub use function::{BackwardKernels, ModifiedBackward};
 
@@ -69,19 +72,19 @@ pub struct Gradients<'a> {
 pub struct Backward<'a> {
     forward: Forward<'a>,
     gradient: Heads<'a>,
-    gradients: Gradients<'a>,
+    pub(super) gradients: Gradients<'a>,
     scale: Option<f32>,
     mask: Mask,
     packed: Option<Packed<'a>>,
-    sinks: Option<Sinks<'a>>,
-    is_deterministic: bool,
+    pub(super) sinks: Option<Sinks<'a>>,
+    pub(super) is_deterministic: bool,
 }
 
 /// The sinks of the forward pass, and where their gradients go.
 #[derive(Debug)]
-struct Sinks<'a> {
+pub(super) struct Sinks<'a> {
     scores: DeviceView<'a, f32>,
-    gradients: DeviceViewMut<'a, f32>,
+    pub(super) gradients: DeviceViewMut<'a, f32>,
 }
 
 impl<'a> Backward<'a> {
@@ -129,21 +132,55 @@ impl<'a> Backward<'a> {
     ///
     /// # Errors
     /// [`Error::Length`](crate::Error::Length) when an operand does not have the elements that its shape
-    /// says, [`Error::InvalidArgument`](crate::Error::InvalidArgument) when shapes or types do not fit
-    /// together, rows do not begin at 16-byte boundaries, a gradient overlaps itself, the scale is not
-    /// positive and finite, or no kernel can do the problem on the stream's device;
-    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch),
+    /// says, [`Error::InvalidArgument`] when shapes or types do not fit together, rows do not begin at 16-byte
+    /// boundaries, a gradient overlaps itself, the scale is not positive and finite, or no kernel can do the
+    /// problem on the stream's device; [`Error::DeviceMismatch`](crate::Error::DeviceMismatch),
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), or the driver's error.
     pub fn run(self, stream: &Stream) -> Result<()> {
         let problem = self.checked(stream)?;
-        let index = select(TABLE, &problem, stream)?;
+        let place = select::best(TABLE, &problem, stream.device())?;
+        self.launch(stream, &problem, place)
+    }
+
+    /// Queues the kernels by a configuration of the candidates that [`Backward::explain`] lists.
+    ///
+    /// # Errors
+    /// As [`Backward::run`], and [`Error::InvalidArgument`] for a configuration that cannot do the problem on
+    /// this device.
+    pub fn run_with(self, stream: &Stream, config: &Config) -> Result<()> {
+        let problem = self.checked(stream)?;
+        let place = select::place_of(TABLE, &problem, stream.device(), *config)?;
+        self.launch(stream, &problem, place)
+    }
+
+    /// The choice that [`Backward::run`] would make on the stream's device, and why: that of its main kernel.
+    ///
+    /// # Errors
+    /// As [`Backward::run`], but for the driver's.
+    pub fn explain(self, stream: &Stream) -> Result<Choice> {
+        select::select_from(TABLE, &self.checked(stream)?, stream.device())
+    }
+
+    /// Queues the kernels, the main one of this place in the table.
+    pub(super) fn launch(self, stream: &Stream, problem: &Problem, place: usize) -> Result<()> {
         // SAFETY: the kernel is the entry's.
-        let pass = |stream: &Stream, pass: launch::Pass<'_>| unsafe { launch::PASSES[index](stream, pass) };
-        launch::launch(stream, &problem, &TABLE[index], self, pass)
+        let pass = |stream: &Stream, pass: launch::Pass<'_>| unsafe { launch::PASSES[place](stream, pass) };
+        launch::launch(stream, problem, &TABLE[place], self, pass)
+    }
+
+    /// The same with results elsewhere.
+    pub(super) fn with_results<'s>(
+        &'s self,
+        gradients: Gradients<'s>,
+        sinks: Option<DeviceViewMut<'s, f32>>,
+    ) -> Backward<'s> {
+        let of_sinks = self.sinks.as_ref().map(|sinks| sinks.scores).zip(sinks);
+        let sinks = of_sinks.map(|(scores, gradients)| Sinks { scores, gradients });
+        Backward { gradients, sinks, ..*self }
     }
 
     /// Checks the operands on the stream's device, and gives them in plain numbers.
-    fn checked(&self, stream: &Stream) -> Result<Problem> {
+    pub(super) fn checked(&self, stream: &Stream) -> Result<Problem> {
         let problem = self.problem()?;
         self.check_devices(stream)?;
         Ok(problem)
@@ -230,16 +267,46 @@ pub(super) fn check_type(argument: &'static str, got: DType, wanted: DType) -> R
     Err(invalid(argument, format!("of {got}"), format!("{wanted}, as the queries"), hint))
 }
 
-/// The kernel of these with the shortest rows that hold the head.
-fn select(entries: &[Entry], problem: &Problem, stream: &Stream) -> Result<usize> {
-    let device = stream.device();
-    let is_hopper = (device.arch().major, device.arch().minor) == (9, 0);
-    let fits = |entry: &Entry| {
-        dtype(entry.element) == Some(problem.dtype) && entry.head >= problem.head_size && is_hopper
-    };
-    let fitting = entries.iter().enumerate().filter(|(_, entry)| fits(entry));
-    fitting.min_by_key(|(_, entry)| entry.head).map(|(index, _)| index).ok_or_else(|| {
-        let of_type = entries.iter().filter(|entry| dtype(entry.element) == Some(problem.dtype));
+/// A launch of each of the kernels.
+const START_US: f64 = 10.0;
+/// A block of keys, beside its turns: K and V, the first queries, and dK and dV at the end.
+const BLOCK_US: f64 = 6.0;
+
+/// A kernel's floating-point operations a microsecond of one multiprocessor: a 132nd of an H200's with
+/// 16384 keys (2026-11-26).
+const fn rate(entry: &Entry) -> f64 {
+    match entry.head {
+        ..=64 => 3.95e6,
+        65..=128 => 4.4e6,
+        _ => 4.2e6,
+    }
+}
+
+impl Row for Entry {
+    fn config(&self) -> Config {
+        Config { name: self.name, head: self.head, block: self.block }
+    }
+
+    fn element(&self) -> ElementType {
+        self.element
+    }
+
+    fn shared(&self) -> u32 {
+        self.shared
+    }
+
+    fn estimate_us(&self, problem: &Problem, device: DeviceCapabilities) -> f64 {
+        // Five products in place of two, of rows that are filled up.
+        let flops = 2.5 * problem.flops() * f64::from(self.head) / f64::from(problem.head_size.max(1));
+        let tiles = problem.keys.div_ceil(self.block[1]) * self.blocks;
+        let blocks = problem.sequences() * f64::from(problem.heads) * f64::from(tiles);
+        let busy_us = flops / rate(self) + blocks * BLOCK_US;
+        START_US + busy_us / f64::from(device.sm_count.max(1))
+    }
+
+    fn none_of(table: &'static [Self], problem: &Problem, device: &Device) -> Error {
+        let is_hopper = (device.arch().major, device.arch().minor) == (9, 0);
+        let of_type = table.iter().filter(|entry| dtype(entry.element) == Some(problem.dtype));
         let (wanted, hint) = match of_type.map(|entry| entry.head).max() {
             Some(head) => (
                 format!("head sizes up to {head} on compute capability 9.0"),
@@ -255,5 +322,5 @@ fn select(entries: &[Entry], problem: &Problem, stream: &Stream) -> Result<usize
             ),
         };
         invalid("the problem", format!("the gradients of {problem} on {}", device.arch()), wanted, hint)
-    })
+    }
 }

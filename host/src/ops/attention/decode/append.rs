@@ -24,6 +24,16 @@ pub(super) enum Cache<'a> {
 }
 
 impl Cache<'_> {
+    /// The same for a shorter time.
+    pub fn reborrow(&mut self) -> Cache<'_> {
+        match self {
+            Cache::Read(rows) => Cache::Read(*rows),
+            Cache::Append { kept: [keys, values], new } => {
+                Cache::Append { kept: [keys.reborrow(), values.reborrow()], new: *new }
+            }
+        }
+    }
+
     /// K and V.
     pub fn rows(&self) -> [Heads<'_>; 2] {
         match self {

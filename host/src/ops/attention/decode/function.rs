@@ -17,14 +17,14 @@ use super::{Decode, DecodePlan, DecodeProblem};
 /// [`Decode`] whose scores go through a function before the softmax. Made by [`Decode::function`].
 #[must_use = "attention is computed by `run`"]
 pub struct ModifiedDecode<'a, F, V> {
-    decode: Decode<'a>,
-    function: StructArgs<F, V>,
+    pub(super) decode: Decode<'a>,
+    pub(super) function: StructArgs<F, V>,
 }
 
 impl<'a> Decode<'a> {
     /// With a score function that is compiled into kernels by
     /// [`attention::decode_score_kernels!`](::attention::decode_score_kernels): `LocalArgs { slope: 0.5
-    /// }.pass()` for a `struct Local { slope: f32 }`. The cache has the type of the queries.
+    /// }.pass()` for a `struct Local { slope: f32 }`. A cache in e4m3 takes the kernels behind its `e4m3:`.
     ///
     /// The function gets `scale q k`. Its `query` counts from the first of the sequence's queries in this
     /// call, its `key` from the sequence's first key, and its `distance` is that of the key from the
@@ -50,9 +50,9 @@ where
     F::Decode: DecodeKernels<F>,
     StructArgs<F, V>: Arg<Value<F>>,
 {
-    const KERNELS: Kernels = Kernels {
+    pub(super) const KERNELS: Kernels = Kernels {
         tables: [F::DECODE, &[]],
-        hint: "name a kernel of this type and of at least this head size in `decode_score_kernels!`; they want compute capability 8.0, those for heads of more than 128 elements the shared memory of 9.0, and a cache of the queries' type",
+        hint: "name a kernel of these types and of at least this head size in `decode_score_kernels!`, for a cache in e4m3 behind `e4m3:`; they want compute capability 8.0, those for heads of more than 128 elements the shared memory of 9.0, those behind `e4m3:` 9.0 itself",
     };
 
     /// As [`Decode::problem`].
@@ -67,15 +67,19 @@ where
     ///
     /// # Errors
     /// As [`Decode::run`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) too where the function
-    /// is not compiled for the type and the head size, or the cache is in e4m3.
+    /// is not compiled for the types and the head size.
     pub fn run(self, stream: &Stream) -> Result<()> {
         let plan = self.decode.plan(stream, Self::KERNELS)?;
-        let Some(mut call) = Call::new(stream, &plan, self.decode)? else { return Ok(()) };
+        self.launch(stream, &plan)
+    }
+
+    pub(super) fn launch(self, stream: &Stream, plan: &DecodePlan) -> Result<()> {
+        let Some(mut call) = Call::new(stream, plan, self.decode)? else { return Ok(()) };
         let scale = call.take_scale();
         // SAFETY: as `Call::new` says; the kernel is the plan's, and the function is the word of whoever
         // named it.
         unsafe {
-            <F::Decode as private::Sealed<F>>::launch(plan.index, &plan, &mut call, self.function, scale)?;
+            <F::Decode as private::Sealed<F>>::launch(plan.index, plan, &mut call, self.function, scale)?;
             call.combine()
         }
     }

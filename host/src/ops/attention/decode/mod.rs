@@ -6,6 +6,7 @@ mod function;
 mod launch;
 mod plan;
 mod scales;
+mod tune;
 
 use crate::error::Result;
 use crate::memory::{DeviceView, DeviceViewMut};
@@ -18,7 +19,7 @@ use plan::Kernels;
 
 pub use append::Rotary;
 pub use function::{DecodeKernels, ModifiedDecode};
-pub use plan::{DecodePlan, DecodeProblem};
+pub use plan::{DecodeConfig, DecodePlan, DecodeProblem};
 pub use scales::CacheScales;
 
 /// A cache in pages: which page of keys and values each so many keys of a sequence are on.
@@ -185,7 +186,8 @@ impl<'a> Decode<'a> {
     }
 
     /// In so many blocks, at least 1; else in as many as run at once. Fewer leave multiprocessors to other
-    /// work, and cut sequences less often. There are no more than pieces of 64 keys.
+    /// work, and cut sequences less often. There are no more than pieces of 64 keys. A
+    /// [`Tuner`](crate::ops::tuning::Tuner) then tries no other number.
     pub fn blocks(self, blocks: u32) -> Self {
         Decode { blocks: Some(blocks), ..self }
     }
@@ -223,8 +225,36 @@ impl<'a> Decode<'a> {
     }
 
     fn plan(&self, stream: &Stream, kernels: Kernels) -> Result<DecodePlan> {
+        DecodePlan::new(self.checked(stream)?, kernels, stream.device(), self.blocks)
+    }
+
+    /// [`Decode::problem`], with all operands on the stream's device.
+    fn checked(&self, stream: &Stream) -> Result<DecodeProblem> {
         let problem = self.problem()?;
         self.check_devices(stream)?;
-        DecodePlan::new(problem, kernels, stream.device(), self.blocks)
+        Ok(problem)
+    }
+
+    /// The same with results elsewhere.
+    fn with_results<'s>(
+        &'s mut self,
+        out: HeadsMut<'s>,
+        log_sum_exp: Option<DeviceViewMut<'s, f32>>,
+    ) -> Decode<'s> {
+        let Decode { cache, queries, lengths, pages, sinks, scale, mask, rotary, scales, blocks, .. } = self;
+        Decode {
+            queries: *queries,
+            cache: cache.reborrow(),
+            out,
+            lengths: *lengths,
+            pages: *pages,
+            log_sum_exp,
+            sinks: *sinks,
+            scale: *scale,
+            mask: *mask,
+            rotary: *rotary,
+            scales: *scales,
+            blocks: *blocks,
+        }
     }
 }

@@ -8,7 +8,8 @@ use attention::decode::schedule::Share;
 use attention::decode::sm90::instances::TABLE as E4M3_TABLE;
 
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::ops::tuning::Source;
 use crate::tensor::DType;
 
 use super::super::check::invalid;
@@ -109,6 +110,32 @@ impl fmt::Display for DecodeProblem {
     }
 }
 
+/// A configuration of decode attention: a kernel, and how its work is shared out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DecodeConfig {
+    pub(super) kernel: &'static str,
+    pub(super) blocks: u32,
+}
+
+impl DecodeConfig {
+    /// Name of the pass's kernel.
+    pub fn name(self) -> &'static str {
+        self.kernel
+    }
+
+    /// Blocks of the pass.
+    pub fn blocks(self) -> u32 {
+        self.blocks
+    }
+}
+
+/// As in `attention_decode_bf16_128, 264 blocks`.
+impl fmt::Display for DecodeConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} blocks", self.kernel, self.blocks)
+    }
+}
+
 /// How a problem is computed on a device. `Display` tells it all.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DecodePlan {
@@ -125,6 +152,8 @@ pub struct DecodePlan {
     pub is_cut: bool,
     /// How long it should take if all sequences have the most keys, microseconds: an estimate, not a promise.
     pub estimate_us: f64,
+    /// Whether it was measured.
+    pub source: Source,
     /// The kernel's place among those to choose from.
     pub(super) index: usize,
     /// The kernel's row of their tables.
@@ -152,8 +181,8 @@ struct DeviceCapabilities {
 const SYSTEM_BYTES: u32 = 1024;
 
 /// Kernels to choose from.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Kernels {
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Kernels {
     /// Their tables, one behind the other.
     pub tables: [&'static [Entry]; 2],
     /// The hint of the error where no kernel can do a problem.
@@ -166,6 +195,24 @@ pub(super) const PLAIN: Kernels = Kernels {
     hint: "the kernels want compute capability 8.0; those for heads of more than 128 elements want the shared memory of 9.0, those for a cache in e4m3 want 9.0 itself",
 };
 
+impl DeviceCapabilities {
+    fn of(device: &Device) -> Self {
+        let properties = device.properties();
+        DeviceCapabilities {
+            is_ampere: device.arch().major >= 8,
+            is_hopper: (device.arch().major, device.arch().minor) == (9, 0),
+            sm_count: properties.sm_count.max(1),
+            shared_per_block: properties.shared_per_block_optin,
+            shared_per_sm: properties.shared_per_sm,
+        }
+    }
+
+    /// Blocks of a kernel that run at once.
+    fn resident(&self, entry: &Entry) -> u32 {
+        self.sm_count * (self.shared_per_sm / (entry.shared + SYSTEM_BYTES)).clamp(1, entry.resident)
+    }
+}
+
 impl DecodePlan {
     pub(super) fn new(
         problem: DecodeProblem,
@@ -173,22 +220,8 @@ impl DecodePlan {
         device: &Device,
         blocks: Option<u32>,
     ) -> Result<Self> {
-        let properties = device.properties();
-        let capabilities = DeviceCapabilities {
-            is_ampere: device.arch().major >= 8,
-            is_hopper: (device.arch().major, device.arch().minor) == (9, 0),
-            sm_count: properties.sm_count.max(1),
-            shared_per_block: properties.shared_per_block_optin,
-            shared_per_sm: properties.shared_per_sm,
-        };
-        Self::on(problem, kernels, capabilities, blocks).ok_or_else(|| {
-            invalid(
-                "the problem",
-                format!("{problem} on {}", device.arch()),
-                "one that a kernel can do on this device".to_owned(),
-                kernels.hint,
-            )
-        })
+        let plan = Self::on(problem, kernels, DeviceCapabilities::of(device), blocks);
+        plan.ok_or_else(|| nothing_fits(&problem, kernels, device))
     }
 
     fn on(
@@ -197,20 +230,22 @@ impl DecodePlan {
         device: DeviceCapabilities,
         blocks: Option<u32>,
     ) -> Option<Self> {
-        let fits = |entry: &Entry| {
-            dtype(entry.element) == problem.dtype
-                && entry.is_e4m3 == (problem.cache != problem.dtype)
-                && entry.head >= problem.head_size
-                && entry.shared <= device.shared_per_block
-                && if entry.is_e4m3 { device.is_hopper } else { device.is_ampere }
-        };
-        let entries = kernels.tables.into_iter().flatten();
-        let fitting = entries.enumerate().filter(|(_, entry)| fits(entry));
-        let (index, entry) = fitting.min_by_key(|(_, entry)| entry.head)?;
-        let resident = (device.shared_per_sm / (entry.shared + SYSTEM_BYTES)).clamp(1, entry.resident);
+        let (index, entry) =
+            fitting(&problem, kernels, device).into_iter().min_by_key(|(_, entry)| entry.head)?;
+        Some(Self::of(problem, device, index, entry, blocks.unwrap_or(device.resident(entry))))
+    }
+
+    /// By a kernel that fits.
+    fn of(
+        problem: DecodeProblem,
+        device: DeviceCapabilities,
+        index: usize,
+        entry: &'static Entry,
+        blocks: u32,
+    ) -> Self {
         // Checked to be few enough.
         let all = problem.most_chunks() as u32;
-        let blocks = blocks.unwrap_or(device.sm_count * resident).min(all).max(1);
+        let blocks = blocks.min(all).max(1);
         let share = Share::new(all, 0, blocks);
         let item = problem.keys.div_ceil(CHUNK).max(1);
         // With a mask, fewer chunks may be seen.
@@ -219,24 +254,122 @@ impl DecodePlan {
         let turns = problem.bytes() as f64 / f64::from(device.sm_count) / BYTES_PER_US;
         let estimate_us = START_US + turns + if is_cut { COMBINE_US } else { 0.0 };
         let keys_each = u64::from(share.each) * u64::from(CHUNK);
-        Some(DecodePlan { problem, kernel: entry.name, blocks, keys_each, is_cut, estimate_us, index, entry })
+        let (kernel, source) = (entry.name, Source::Estimate);
+        DecodePlan { problem, kernel, blocks, keys_each, is_cut, estimate_us, source, index, entry }
     }
+
+    /// By a configuration that can do the problem.
+    pub(super) fn with(
+        problem: DecodeProblem,
+        kernels: Kernels,
+        device: &Device,
+        config: DecodeConfig,
+    ) -> Result<Self> {
+        let capabilities = DeviceCapabilities::of(device);
+        let mut fitting = fitting(&problem, kernels, capabilities).into_iter();
+        let (index, entry) = fitting
+            .find(|(_, entry)| entry.name == config.kernel)
+            .ok_or_else(|| nothing_fits(&problem, kernels, device))?;
+        Ok(Self::of(problem, capabilities, index, entry, config.blocks))
+    }
+
+    /// The kernel and the blocks.
+    pub fn config(&self) -> DecodeConfig {
+        DecodeConfig { kernel: self.kernel, blocks: self.blocks }
+    }
+
+    /// The configurations that can do a problem: every kernel that fits, the shortest rows first, in several
+    /// numbers of blocks, or in that of the call.
+    pub(super) fn candidates(
+        problem: DecodeProblem,
+        kernels: Kernels,
+        device: &Device,
+        blocks: Option<u32>,
+    ) -> Vec<Self> {
+        Self::candidates_on(problem, kernels, DeviceCapabilities::of(device), blocks)
+    }
+
+    fn candidates_on(
+        problem: DecodeProblem,
+        kernels: Kernels,
+        device: DeviceCapabilities,
+        blocks: Option<u32>,
+    ) -> Vec<Self> {
+        let mut fitting = fitting(&problem, kernels, device);
+        fitting.sort_by_key(|(_, entry)| entry.head);
+        let mut plans: Vec<Self> = Vec::new();
+        for (index, entry) in fitting {
+            for blocks in numbers_of_blocks(&problem, device.resident(entry), blocks) {
+                let plan = Self::of(problem, device, index, entry, blocks);
+                if plans.iter().all(|known| known.config() != plan.config()) {
+                    plans.push(plan);
+                }
+            }
+        }
+        plans
+    }
+}
+
+/// The kernels that can do a problem, with their places.
+fn fitting(
+    problem: &DecodeProblem,
+    kernels: Kernels,
+    device: DeviceCapabilities,
+) -> Vec<(usize, &'static Entry)> {
+    let fits = |entry: &Entry| {
+        dtype(entry.element) == problem.dtype
+            && entry.is_e4m3 == (problem.cache != problem.dtype)
+            && entry.head >= problem.head_size
+            && entry.shared <= device.shared_per_block
+            && if entry.is_e4m3 { device.is_hopper } else { device.is_ampere }
+    };
+    let entries = kernels.tables.into_iter().flatten();
+    entries.enumerate().filter(|(_, entry)| fits(entry)).collect()
+}
+
+fn nothing_fits(problem: &DecodeProblem, kernels: Kernels, device: &Device) -> Error {
+    invalid(
+        "the problem",
+        format!("{problem} on {}", device.arch()),
+        "one that a kernel can do on this device".to_owned(),
+        kernels.hint,
+    )
+}
+
+/// Numbers of blocks to try, the usual one first: as many as run at once; twice and four times as many, the
+/// first of which make room for the last; fewer with longer parts to put together; and those that cut no
+/// sequence, or each in the same few parts.
+fn numbers_of_blocks(problem: &DecodeProblem, resident: u32, asked: Option<u32>) -> Vec<u32> {
+    if let Some(blocks) = asked {
+        return vec![blocks];
+    }
+    // Checked to be few enough.
+    let (all, item) = (problem.most_chunks() as u32, problem.keys.div_ceil(CHUNK).max(1));
+    let (usual, items) = (resident.min(all), all / item);
+    let parts = (usual / items.max(1)).max(1);
+    let whole = [parts, parts + 1, 2 * parts].map(|parts| items.saturating_mul(parts));
+    let numbers = [usual, 2 * resident, 4 * resident, usual / 2, usual / 4];
+    numbers.into_iter().chain(whole).map(|blocks| blocks.clamp(1, all.max(1))).collect()
 }
 
 impl fmt::Display for DecodePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let DecodePlan { problem, kernel, blocks, keys_each, is_cut, estimate_us, .. } = self;
+        let DecodePlan { problem, kernel, blocks, keys_each, is_cut, estimate_us, source, .. } = self;
         let megabytes = problem.bytes() as f64 / 1e6;
+        let rows = if *source == Source::Estimate { "are the shortest that" } else { "are long enough to" };
         writeln!(
             f,
-            "{problem}\n  by {kernel}: its rows are the shortest that hold the head\n  {blocks} blocks of {keys_each} keys each"
+            "{problem}\n  by {kernel}: its rows {rows} hold the head\n  {blocks} blocks of {keys_each} keys each"
         )?;
         let cut = if *is_cut {
             "sequences are cut, and put together by a second launch"
         } else {
             "no sequence is cut"
         };
-        writeln!(f, "  {cut}\n  about {estimate_us:.1} us for {megabytes:.1} MB of keys and values")
+        writeln!(
+            f,
+            "  {cut}\n  about {estimate_us:.1} us for {megabytes:.1} MB of keys and values\n  {source}"
+        )
     }
 }
 
@@ -353,6 +486,34 @@ mod tests {
         assert_eq!(on(DecodeProblem { head_size: 136, ..PROBLEM }), None);
         assert_eq!(on(DecodeProblem { dtype: DType::F16, cache: DType::F16, ..PROBLEM }), None);
         assert_eq!(on(DecodeProblem { cache: DType::F8E4M3, ..PROBLEM }), None);
+    }
+
+    #[test]
+    fn a_tuner_tries_several_numbers_of_blocks_and_the_plan_is_the_first() {
+        for problem in [
+            PROBLEM,
+            DecodeProblem { batch: 1, keys: 1000, ..PROBLEM },
+            DecodeProblem { batch: 1, keys: 0, ..PROBLEM },
+            DecodeProblem { head_size: 64, batch: 200, keys: 65, ..PROBLEM },
+        ] {
+            let plans = DecodePlan::candidates_on(problem, PLAIN, H200, None);
+            assert_eq!(plans[0], plan(problem));
+            assert!(plans.iter().all(|plan| (1..=problem.most_chunks()).contains(&plan.blocks.into())));
+            let mut configs: Vec<String> = plans.iter().map(|plan| plan.config().to_string()).collect();
+            configs.sort();
+            configs.dedup();
+            assert_eq!(configs.len(), plans.len(), "{configs:?}");
+        }
+        let of = |problem| -> Vec<u32> {
+            let plans = DecodePlan::candidates_on(problem, PLAIN, H200, None);
+            let first = plans.iter().filter(|plan| plan.kernel == plans[0].kernel);
+            first.map(|plan| plan.blocks).collect()
+        };
+        assert_eq!(of(PROBLEM), [264, 528, 1056, 132, 66, 256, 512]);
+        // Four heads of 16 pieces.
+        assert_eq!(of(DecodeProblem { batch: 1, keys: 1000, kv_heads: 4, ..PROBLEM }), [64, 32, 16]);
+        let asked = DecodePlan::candidates_on(PROBLEM, PLAIN, H200, Some(7));
+        assert!(asked.iter().all(|plan| plan.blocks == 7) && asked[0].kernel == plan(PROBLEM).kernel);
     }
 
     #[test]

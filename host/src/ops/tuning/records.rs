@@ -16,12 +16,12 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 
 /// Name and version of the file's format.
-const FORMAT: &str = "ironwarp gemm records";
+const FORMAT: &str = "ironwarp tuner records";
 const VERSION: u64 = 1;
 
 /// The best configuration found for a problem.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Record {
+pub(super) struct Record {
     /// The configuration's text.
     pub config: String,
     /// Its time, microseconds.
@@ -230,7 +230,7 @@ mod tests {
         let spoilt = [
             String::new(),
             good[..good.len() / 2].to_owned(),
-            good.replace("ironwarp gemm records", "other"),
+            good.replace("ironwarp tuner records", "other"),
             good.replace("\"version\": 1", "\"version\": 0"),
             good.replace("1.5", "\"soon\""),
             good.replace("1.5", "-1.5"),
