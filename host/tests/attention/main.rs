@@ -2,6 +2,7 @@
 
 mod attention_case;
 mod decode_case;
+mod fade_case;
 #[path = "../common/refusal.rs"]
 mod refusal;
 

@@ -7,8 +7,12 @@ use half::{bf16, f16};
 use ironwarp::ops::attention::{CacheScales, Decode, Heads, HeadsMut, Mask, Pages, Rotary};
 use ironwarp::{DeviceBuffer, Error, Stream};
 use num::E4M3;
-use reference::attention::{Attended, Band, Cache, Rows, Sides, decode as oracle};
+use reference::attention::{Attended, Band, Cache, Rows, Sides, decode_with as oracle};
 use testkit::{Family, bitwise_equal, input};
+
+/// With a score function.
+#[path = "ops_attention_decode_e4m3_functions.rs"]
+mod functions;
 
 #[derive(Debug, Clone, Copy)]
 struct Case {
@@ -218,6 +222,11 @@ impl<T: Number> Setup<T> {
 
     /// On the numbers that the cache stands for.
     fn oracle(&self) -> Attended {
+        self.oracle_with(|score, _| Some(score))
+    }
+
+    /// The same with the scores that `modify` gives.
+    fn oracle_with(&self, modify: impl Fn(f64, [usize; 4]) -> Option<f64> + Sync) -> Attended {
         let Case { lengths, queries, heads, kv_heads, size, .. } = self.case;
         let ([count, page, ..], each) = self.case.cache();
         let numbers = |operand: usize| -> Vec<f64> {
@@ -236,16 +245,30 @@ impl<T: Number> Setup<T> {
         let cache = Cache::Pages { table: &self.operands.table, each, size: page, count };
         let sides = Sides { batch: lengths.len(), queries, keys: 0, heads, kv_heads, size };
         let band = Band { right: Some(0), ..Band::default() };
-        oracle(sides, operands, cache, lengths, band, f64::from(1.0 / (size as f32).sqrt()))
+        let scale = f64::from(1.0 / (size as f32).sqrt());
+        oracle(sides, operands, cache, lengths, (band, scale), modify)
+    }
+
+    fn compare(&self, stream: &Stream) -> Outcome {
+        self.compare_with(stream, &self.oracle())
+    }
+
+    /// The cache holds what it should, and nothing else has changed.
+    fn compare_cache(&self, stream: &Stream) -> Outcome {
+        for operand in 0..2 {
+            let what = format!("operand {operand} of the cache, {:?}", self.case);
+            bitwise_equal(&what, &self.cache[operand].to_vec(stream)?, &self.operands.after[operand])?;
+        }
+        Ok(())
     }
 
     /// The results are the oracle's.
-    fn compare(&self, stream: &Stream) -> Outcome {
+    fn compare_with(&self, stream: &Stream, want: &Attended) -> Outcome {
         let Case { lengths, queries, heads, size, .. } = self.case;
-        let (what, want) = (format!("{:?}", self.case), self.oracle());
+        let what = format!("{:?}", self.case);
         let shape = [lengths.len(), queries, heads, size];
-        is_output(&what, &self.out.to_vec(stream)?, &want, shape)?;
-        are_log_sum_exps(&what, &self.logarithms.to_vec(stream)?, &want, shape)
+        is_output(&what, &self.out.to_vec(stream)?, want, shape)?;
+        are_log_sum_exps(&what, &self.logarithms.to_vec(stream)?, want, shape)
     }
 }
 
@@ -258,10 +281,7 @@ impl Case {
         let stream = device()?.stream()?;
         let mut setup = Setup::<T>::new(self, &stream)?;
         setup.decode().run(&stream)?;
-        for operand in 0..2 {
-            let what = format!("operand {operand} of the cache, {self:?}");
-            bitwise_equal(&what, &setup.cache[operand].to_vec(&stream)?, &setup.operands.after[operand])?;
-        }
+        setup.compare_cache(&stream)?;
         setup.compare(&stream)
     }
 }

@@ -1,84 +1,15 @@
 //! Decode attention with a score function of another package, against the oracle of `reference`.
 
 use super::*;
-use conformance::decode_score::{Fade, FadeArgs};
-use ironwarp::ops::attention::{CacheScales, ModifiedDecode};
-use ironwarp::{DeviceView, Error};
+use crate::fade_case::Arguments;
+use ironwarp::Error;
+use ironwarp::ops::attention::CacheScales;
 use num::E4M3;
 
-/// Slopes of heads, which take them in turn.
-const SLOPES: [f32; 3] = [0.25, 0.0, 0.03125];
-
-/// The arguments of [`Fade`].
-#[derive(Debug, Clone)]
-struct Arguments {
-    slopes: Vec<f32>,
-    biases: Vec<f32>,
-    queries: usize,
-    /// Keys of each query with a number.
-    keys: usize,
-    first: u32,
-    step: u32,
-}
-
-/// The same on the device.
-struct Fading {
-    slopes: DeviceBuffer<f32>,
-    biases: DeviceBuffer<f32>,
-    queries: u32,
-    keys: u32,
-    first: u32,
-    step: u32,
-}
-
-impl Arguments {
-    /// For the positions of a case, and no others.
-    fn new<T: Number>(setup: &Setup<T>, first: u32, step: u32) -> Self {
-        let Case { lengths, queries, heads, .. } = setup.case;
-        let keys = setup.most_keys();
-        let number = |place: usize| ((place * 37 % 101) as f32 - 50.0) / 64.0;
-        Arguments {
-            slopes: (0..heads).map(|head| SLOPES[head % SLOPES.len()]).collect(),
-            biases: (0..lengths.len() * queries * keys).map(number).collect(),
-            queries,
-            keys,
-            first,
-            step,
-        }
-    }
-
-    fn upload(&self, stream: &Stream) -> Outcome<Fading> {
-        Ok(Fading {
-            slopes: DeviceBuffer::from_slice(stream, &self.slopes)?,
-            biases: DeviceBuffer::from_slice(stream, &self.biases)?,
-            queries: self.queries as u32,
-            keys: self.keys as u32,
-            first: self.first,
-            step: self.step,
-        })
-    }
-
-    /// The score of a key that a query sees, of sequences of these lengths.
-    fn modify(&self, case: &Case, score: f64, [sequence, head, query, key]: [usize; 4]) -> Option<f64> {
-        let sees = key < self.first as usize || (sequence + query + key) % self.step as usize == 0;
-        let diagonal = case.lengths[sequence] as f64 - case.queries as f64 + query as f64;
-        let falls = f64::from(self.slopes[head]) * (key as f64 - diagonal).abs();
-        let place = (sequence * self.queries + query) * self.keys + key;
-        sees.then(|| score - falls + f64::from(self.biases[place]))
-    }
-}
-
-/// The fields of [`Fade`], as they are passed.
-type Values<'a> = (DeviceView<'a, f32>, (DeviceView<'a, f32>, (u32, (u32, (u32, (u32, ()))))));
-
-impl Fading {
-    fn modified<'a>(&'a self, decode: Decode<'a>) -> ModifiedDecode<'a, Fade, Values<'a>> {
-        let Fading { ref slopes, ref biases, queries, keys, first, step } = *self;
-        let (slopes, biases) = (slopes.view(), biases.view());
-        let function = FadeArgs { slopes, biases, queries, keys, first, step }.pass();
-        // SAFETY: there is a slope for each head, and a number for each key of each query.
-        unsafe { decode.function(function) }
-    }
+/// For the positions of a case, and no others.
+fn arguments<T: Number>(setup: &Setup<T>, first: u32, step: u32) -> Arguments {
+    let Case { lengths, queries, heads, .. } = setup.case;
+    Arguments::new([lengths.len(), queries, heads, setup.most_keys()], first, step)
 }
 
 impl<T: Number> Setup<T> {
@@ -95,7 +26,7 @@ impl<T: Number> Setup<T> {
         let fading = arguments.upload(stream)?;
         let plan = fading.modified(self.decode()).explain(stream)?;
         fading.modified(self.decode()).run(stream)?;
-        let want = self.oracle_with(|score, place| arguments.modify(&self.case, score, place));
+        let want = self.oracle_with(|score, place| arguments.modify(self.case.lengths, score, place));
         self.compare_with(stream, &plan, want)
     }
 }
@@ -108,7 +39,7 @@ impl Case {
         }
         let stream = device()?.stream()?;
         let mut setup = Setup::<T>::new(self, &stream)?;
-        let arguments = Arguments::new(&setup, first, step);
+        let arguments = arguments(&setup, first, step);
         setup.check_function(&stream, &arguments)
     }
 }
@@ -177,7 +108,7 @@ fn what_the_band_hides_stays_hidden() -> Outcome {
     // The keys from 79 on are seen; their tile begins at 64.
     let case = Case { lengths: &[100], left: Some(20), ..PLAIN };
     let mut setup = Setup::<bf16>::new(&case, &stream)?;
-    let mut arguments = Arguments::new(&setup, 0, 1);
+    let mut arguments = arguments(&setup, 0, 1);
     arguments.biases[70] = f32::INFINITY;
     setup.check_function(&stream, &arguments)
 }
@@ -194,13 +125,13 @@ fn sinks_beside_a_function() -> Outcome {
     for blocks in [1, 3] {
         let case = Case { lengths: &[130, 0], scale: Some(0.25), blocks: Some(blocks), ..PLAIN };
         let mut setup = Setup::<bf16>::new(&case, &stream)?;
-        let arguments = Arguments::new(&setup, 2, 3);
+        let arguments = arguments(&setup, 2, 3);
         let fading = arguments.upload(&stream)?;
         let plan = setup.decode().explain(&stream)?;
         fading.modified(setup.decode().sinks(&sinks)).run(&stream)?;
         let Case { lengths, queries, heads, kv_heads, size, .. } = case;
         let sides = Sides { batch: lengths.len(), queries, keys: 0, heads, kv_heads, size };
-        let want = setup.oracle_with(|score, place| arguments.modify(&case, score, place));
+        let want = setup.oracle_with(|score, place| arguments.modify(case.lengths, score, place));
         setup.compare_with(&stream, &plan, want.with_sinks(sides, &scores.map(f64::from)))?;
     }
     Ok(())
@@ -229,7 +160,7 @@ fn new_keys_with_a_function() -> Outcome {
         setup.cache[which].copy_from_slice(&stream, &kept)?;
     }
     let new = [DeviceBuffer::from_slice(&stream, &new[0])?, DeviceBuffer::from_slice(&stream, &new[1])?];
-    let arguments = Arguments::new(&setup, 3, 4);
+    let arguments = arguments(&setup, 3, 4);
     let fading = arguments.upload(&stream)?;
     let plan = setup.decode().explain(&stream)?;
     let sides = [case.lengths.len(), case.queries, case.heads, case.size];
@@ -243,7 +174,7 @@ fn new_keys_with_a_function() -> Outcome {
         .log_sum_exp(&mut *logarithms)
         .blocks(3);
     fading.modified(decode).run(&stream)?;
-    let want = setup.oracle_with(|score, place| arguments.modify(&case, score, place));
+    let want = setup.oracle_with(|score, place| arguments.modify(case.lengths, score, place));
     setup.compare_with(&stream, &plan, want)?;
     for (cache, want) in setup.cache.iter().zip(&setup.operands.cache) {
         bitwise_equal("the cache", &cache.to_vec(&stream)?, want)?;
@@ -263,7 +194,7 @@ fn hostile_lengths_with_a_function() -> Outcome {
     setup.cache[0].fill_zero(&stream)?;
     setup.cache[1].fill_zero(&stream)?;
     setup.lengths.copy_from_slice(&stream, &[i32::MIN, i32::MAX])?;
-    let mut arguments = Arguments::new(&setup, 0, 1);
+    let mut arguments = arguments(&setup, 0, 1);
     arguments.slopes.fill(0.0);
     arguments.biases.fill(0.5);
     let fading = arguments.upload(&stream)?;
@@ -284,7 +215,7 @@ fn strange_scores_stay_with_their_head() -> Outcome {
     let stream = device()?.stream()?;
     let case = Case { lengths: &[150, 40], queries: 3, blocks: Some(3), ..PLAIN };
     let mut setup = Setup::<bf16>::new(&case, &stream)?;
-    let mut arguments = Arguments::new(&setup, 2, 3);
+    let mut arguments = arguments(&setup, 2, 3);
     arguments.slopes[1] = f32::NAN;
     setup.check_function(&stream, &arguments)?;
     let out = setup.out.to_vec(&stream)?;
@@ -304,7 +235,7 @@ fn graphs_replay_a_function_with_other_lengths() -> Outcome {
     let stream = device()?.stream()?;
     let case = Case { lengths: &[200, 130], page: Some(16), blocks: Some(4), ..PLAIN };
     let setup = Setup::<bf16>::new(&case, &stream)?;
-    let arguments = Arguments::new(&setup, 2, 3);
+    let arguments = arguments(&setup, 2, 3);
     let inputs = (setup, arguments.upload(&stream)?);
     let mut graph = Graph::capture(&stream, inputs, |stream, (setup, fading)| {
         fading.modified(setup.decode()).run(stream)
@@ -327,7 +258,7 @@ fn graphs_replay_a_function_with_other_lengths() -> Outcome {
         let plan = fading.modified(setup.decode()).explain(&stream)?;
         graph.replay(&stream)?;
         let (setup, _) = graph.inputs();
-        let want = setup.oracle_with(|score, place| arguments.modify(&setup.case, score, place));
+        let want = setup.oracle_with(|score, place| arguments.modify(setup.case.lengths, score, place));
         setup.compare_with(&stream, &plan, want)?;
     }
     Ok(())
@@ -349,7 +280,7 @@ fn problems_without_a_kernel() -> Outcome {
     };
     let case = Case { lengths: &[20, 33], size: 256, ..PLAIN };
     let mut setup = Setup::<f16>::new(&case, &stream)?;
-    let fading = Arguments::new(&setup, 0, 1).upload(&stream)?;
+    let fading = arguments(&setup, 0, 1).upload(&stream)?;
     refused(fading.modified(setup.decode()).run(&stream).expect_err("f16 of 256"), &["f16 [2, 1, 4, 256]"]);
     // Its own kernels are not the function's.
     assert_eq!(setup.decode().explain(&stream)?.kernel, "attention_decode_f16_256");
@@ -362,7 +293,31 @@ fn problems_without_a_kernel() -> Outcome {
     let queries = Heads::new(&setup.queries, [2, 1, 4, 64]);
     let decode = Decode::new(queries, narrow, narrow, HeadsMut::new(&mut setup.out, [2, 1, 4, 64]));
     let scales = CacheScales { keys: ones.view(), values: ones.view() };
-    let error = fading.modified(decode.scales(scales)).run(&stream).expect_err("a cache in e4m3");
-    refused(error, &["f8_e4m3", "a cache of the queries' type"]);
+    // The next longer rows.
+    let plan = fading.modified(decode.scales(scales)).explain(&stream)?;
+    assert_eq!(plan.kernel, "fade_decode_bf16_e4m3_128");
     Ok(())
+}
+
+/// Kernels with a function have records of their own.
+#[test]
+fn a_tuner_measures_functions() -> Outcome {
+    if !decodes()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    let tuner = Tuner::new(&device()?, Tuning::Measure);
+    let mut setup = Setup::<bf16>::new(&Case { lengths: &[150, 20], ..PLAIN }, &stream)?;
+    let arguments = arguments(&setup, 2, 3);
+    let fading = arguments.upload(&stream)?;
+    tuner.run(&stream, setup.decode())?;
+    tuner.run(&stream, fading.modified(setup.decode()))?;
+    assert_eq!(tuner.len(), 2);
+    let plan = tuner.explain(&stream, fading.modified(setup.decode()))?;
+    assert!(
+        matches!(plan.source, Source::Record { .. }) && plan.kernel.starts_with("fade_decode_bf16_"),
+        "{plan}"
+    );
+    let want = setup.oracle_with(|score, place| arguments.modify(setup.case.lengths, score, place));
+    setup.compare_with(&stream, &plan, want)
 }

@@ -43,4 +43,7 @@ attention::decode_score_kernels! {
     #[kernel] fn fade_decode_bf16_64: Bf16Head64;
     #[kernel] fn fade_decode_bf16_256: Bf16Head256;
     #[kernel] fn fade_decode_f16_128: F16Head128;
+    e4m3:
+    #[kernel] fn fade_decode_bf16_e4m3_128: Bf16E4m3Head128;
+    #[kernel] fn fade_decode_f16_e4m3_64: F16E4m3Head64;
 }
