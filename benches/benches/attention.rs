@@ -8,6 +8,8 @@
 
 #[path = "attention/decode.rs"]
 mod decode;
+#[path = "attention/tuned.rs"]
+mod tuned;
 
 use std::process::ExitCode;
 
@@ -95,7 +97,8 @@ fn main() -> ExitCode {
         }
         layer_of_model(session)?;
         bias_gradient(session)?;
-        decode::rows(session)
+        decode::rows(session)?;
+        tuned::rows(session)
     })
 }
 

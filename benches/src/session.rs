@@ -184,27 +184,28 @@ impl Session {
         work: Work,
         peers: &[Value],
         group: u64,
-        mut run: impl FnMut(usize) -> ironwarp::Result<()>,
+        run: impl FnMut(usize) -> ironwarp::Result<()>,
     ) -> Outcome {
-        let (start, end) = (Event::new(&self.device)?, Event::new(&self.device)?);
-        let stream = self.stream.clone();
-        let mut next = 0;
-        self.sample_beside(name, shape, work, peers, None, |runs| {
-            let groups = runs.div_ceil(group);
-            let mut queue = |groups: u64| -> ironwarp::Result<()> {
-                (0..groups).try_for_each(|_| {
-                    next += 1;
-                    run(next - 1)
-                })
-            };
-            // The first run refills the caches after a peer's kernels. It belongs to no sample.
-            queue(1)?;
-            stream.record(&start)?;
-            queue(groups)?;
-            stream.record(&end)?;
-            end.synchronize()?;
-            Ok((groups * group, f64::from(Event::elapsed_ms(&start, &end)?)))
-        })
+        let sample = in_groups(&self.stream, group, run)?;
+        self.sample_beside(name, shape, work, peers, None, sample)
+    }
+
+    /// As [`Session::measure_groups`]. A sample of `other`, which queues as many runs, follows each sample:
+    /// it is the row's peer in this process.
+    ///
+    /// # Errors
+    /// The first error of a run or an event.
+    pub fn measure_groups_beside(
+        &mut self,
+        (name, shape, work): (&str, &str, Work),
+        peers: &[Value],
+        group: u64,
+        run: impl FnMut(usize) -> ironwarp::Result<()>,
+        (label, other): (&str, impl FnMut(usize) -> ironwarp::Result<()>),
+    ) -> Outcome {
+        let sample = in_groups(&self.stream, group, run)?;
+        let mut other = in_groups(&self.stream, group, other)?;
+        self.sample_beside(name, shape, work, peers, Some((label, &mut other)), sample)
     }
 
     /// Median milliseconds per run of a few short samples, where `run` queues `group` runs. It finds the
@@ -434,6 +435,32 @@ impl Session {
 
 /// Makes at least that many runs. Returns their number and milliseconds.
 type Sample<'a> = dyn FnMut(u64) -> ironwarp::Result<(u64, f64)> + 'a;
+
+/// Times the device's part of the runs, of which a call queues `group`.
+fn in_groups<F: FnMut(usize) -> ironwarp::Result<()>>(
+    stream: &Stream,
+    group: u64,
+    mut run: F,
+) -> ironwarp::Result<impl FnMut(u64) -> ironwarp::Result<(u64, f64)> + use<F>> {
+    let (start, end) = (Event::new(stream.device())?, Event::new(stream.device())?);
+    let (stream, mut next) = (stream.clone(), 0);
+    Ok(move |runs: u64| {
+        let groups = runs.div_ceil(group);
+        let mut queue = |groups: u64| -> ironwarp::Result<()> {
+            (0..groups).try_for_each(|_| {
+                next += 1;
+                run(next - 1)
+            })
+        };
+        // The first run refills the caches after a peer's kernels. It belongs to no sample.
+        queue(1)?;
+        stream.record(&start)?;
+        queue(groups)?;
+        stream.record(&end)?;
+        end.synchronize()?;
+        Ok((groups * group, f64::from(Event::elapsed_ms(&start, &end)?)))
+    })
+}
 
 /// Times the host's part of the runs, in bursts that fit into the device's queue.
 fn in_bursts(

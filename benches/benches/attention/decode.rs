@@ -5,6 +5,7 @@
 use half::bf16;
 use ironwarp::graph::Graph;
 use ironwarp::ops::attention::{CacheScales, Decode, Heads, HeadsMut, Pages, Rotary};
+use ironwarp::ops::tuning::Tuner;
 use ironwarp::tensor::Element;
 use ironwarp::{DeviceBuffer, Stream};
 use ironwarp_benches::{Outcome, Session, Work, numbers};
@@ -15,23 +16,23 @@ use testkit::{compare, tolerance};
 
 /// A row of the table.
 #[derive(Clone, Copy)]
-struct Step {
-    batch: usize,
-    keys: usize,
-    heads: usize,
-    kv_heads: usize,
-    size: usize,
+pub struct Step {
+    pub batch: usize,
+    pub keys: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub size: usize,
     /// Keys of a page, of a cache in pages.
-    page: Option<usize>,
+    pub page: Option<usize>,
     /// Lengths from an eighth of the keys to all of them.
-    is_ragged: bool,
+    pub is_ragged: bool,
     /// Whether the last key is a new one, which is put into the cache and rotated.
-    appends: bool,
+    pub appends: bool,
     /// Whether the cache is in e4m3.
-    is_e4m3: bool,
+    pub is_e4m3: bool,
 }
 
-const STEP: Step = Step {
+pub const STEP: Step = Step {
     batch: 32,
     keys: 8192,
     heads: 32,
@@ -82,7 +83,7 @@ pub fn rows(session: &mut Session) -> Outcome {
 }
 
 /// A type of the cache's elements.
-trait Cached: Element + testkit::Element + bytemuck::Pod {}
+pub trait Cached: Element + testkit::Element + bytemuck::Pod {}
 
 impl<T: Element + testkit::Element + bytemuck::Pod> Cached for T {}
 
@@ -210,18 +211,48 @@ impl Step {
         let mut graph = Graph::capture(&stream, sets, |stream, sets| {
             (0..rounds).try_for_each(|_| sets.iter_mut().try_for_each(|set| self.decode(set).run(stream)))
         })?;
-        let peers: Vec<_> = ["cudnn", "flash"]
-            .iter()
-            .filter(|_| !self.is_ragged && !self.appends)
-            .map(|op| {
-                let Step { batch, keys, heads, kv_heads, size, .. } = self;
-                json!({ "prepare": format!("attention.{op}_decode"), "batch": batch, "keys": keys,
-                    "heads": heads, "kv_heads": kv_heads, "size": size, "sets": count })
-            })
-            .collect();
-        let group = (rounds * count) as u64;
+        let (peers, group) = (self.peers(count), (rounds * count) as u64);
         let work = Work::Bytes(self.bytes());
         session.measure_groups(&name, &shape, work, &peers, group, |_| graph.replay(&stream))
+    }
+
+    /// The choice, and what the tuner finds beside it.
+    pub fn bench_tuned<T: Cached>(self, session: &mut Session, tuner: &Tuner) -> Outcome {
+        let (name, shape) = (format!("attention_tuned_decode_{}", self.size), self.shape());
+        if !session.wants(&format!("{name}/{shape}")) {
+            return Ok(());
+        }
+        let stream = session.stream.clone();
+        let host = Host::<T>::new(self);
+        let count = session.rotation(self.bytes());
+        let upload = || (0..count).map(|_| host.upload(self, &stream)).collect::<ironwarp::Result<Vec<_>>>();
+        let (mut chosen, mut tuned) = (upload()?, upload()?);
+        self.decode(&mut chosen[0]).run(&stream)?;
+        tuner.run(&stream, self.decode(&mut tuned[0]))?;
+        host.check(self, &chosen[0].out.to_vec(&stream)?)?;
+        host.check(self, &tuned[0].out.to_vec(&stream)?)?;
+        let choice = self.decode(&mut chosen[0]).explain(&stream)?;
+        println!("chosen: {}; {}", choice.config(), tuner.explain(&stream, self.decode(&mut tuned[0]))?);
+        let rounds = if count > 1 { GRAPH_LAUNCHES.div_ceil(count) } else { 1 };
+        let mut chosen = Graph::capture(&stream, chosen, |stream, sets| {
+            (0..rounds).try_for_each(|_| sets.iter_mut().try_for_each(|set| self.decode(set).run(stream)))
+        })?;
+        let mut tuned = Graph::capture(&stream, tuned, |stream, sets| {
+            (0..rounds)
+                .try_for_each(|_| sets.iter_mut().try_for_each(|set| tuner.run(stream, self.decode(set))))
+        })?;
+        let (peers, row) = (self.peers(count), (&name[..], &shape[..], Work::Bytes(self.bytes())));
+        let other = ("tuned", |_| tuned.replay(&stream));
+        session.measure_groups_beside(row, &peers, (rounds * count) as u64, |_| chosen.replay(&stream), other)
+    }
+
+    fn peers(self, sets: usize) -> Vec<serde_json::Value> {
+        let Step { batch, keys, heads, kv_heads, size, .. } = self;
+        let request = |op: &&str| {
+            json!({ "prepare": format!("attention.{op}_decode"), "batch": batch, "keys": keys,
+                "heads": heads, "kv_heads": kv_heads, "size": size, "sets": sets })
+        };
+        ["cudnn", "flash"].iter().filter(|_| !self.is_ragged && !self.appends).map(request).collect()
     }
 }
 
