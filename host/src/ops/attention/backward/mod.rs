@@ -132,9 +132,9 @@ impl<'a> Backward<'a> {
     ///
     /// # Errors
     /// [`Error::Length`](crate::Error::Length) when an operand does not have the elements that its shape
-    /// says, [`Error::InvalidArgument`] when shapes or types do not fit together, rows do not begin at 16-byte
-    /// boundaries, a gradient overlaps itself, the scale is not positive and finite, or no kernel can do the
-    /// problem on the stream's device; [`Error::DeviceMismatch`](crate::Error::DeviceMismatch),
+    /// says, [`Error::InvalidArgument`] when shapes or types do not fit together, rows do not begin at
+    /// 16-byte boundaries, a gradient overlaps itself, the scale is not positive and finite, or no kernel can
+    /// do the problem on the stream's device; [`Error::DeviceMismatch`](crate::Error::DeviceMismatch),
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), or the driver's error.
     pub fn run(self, stream: &Stream) -> Result<()> {
         let problem = self.checked(stream)?;
