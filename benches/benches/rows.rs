@@ -1,4 +1,5 @@
-//! Functions of rows and their gradients, over rows of six lengths, beside torch eager and compiled.
+//! Functions of rows and their gradients, over rows of six lengths or of drawn ones (`--random N`), beside torch
+//! eager and compiled.
 
 use std::process::ExitCode;
 
@@ -39,10 +40,14 @@ const COMPARED: usize = 2;
 
 fn main() -> ExitCode {
     Session::run("rows", |session| {
+        let drawn = session.row_shapes();
         for dtype in [DType::BF16, DType::F32] {
-            for shape in SHAPES {
+            for &shape in drawn.as_deref().unwrap_or(&SHAPES) {
                 bench_shape(session, dtype, sides(session, shape))?;
             }
+        }
+        if drawn.is_some() {
+            return Ok(());
         }
         for shape in LOGITS {
             bench_cross_entropy(session, sides(session, shape))?;
@@ -161,7 +166,7 @@ fn bench_shape(session: &mut Session, dtype: DType, shape: [usize; 2]) -> Outcom
     for (name, op, is_log) in
         [("softmax_backward", RowOp::Softmax, false), ("log_softmax_backward", RowOp::LogSoftmax, true)]
     {
-        if session.wants(name) {
+        if session.wants_any(&[name]) {
             let y = row(&stream, op, &x, 1, Affine::default())?;
             session.measure_beside(name, &text, moved(3), &peers(name, dtype, shape), |_| {
                 let backward = if is_log { log_softmax_backward } else { softmax_backward };
@@ -251,7 +256,7 @@ fn bench_soft_cross_entropy(session: &mut Session, shape @ [rows, columns]: [usi
     let text = format!("{dtype} {rows}x{columns}");
     let moved = |tensors: usize| Work::Bytes((tensors * rows * columns * dtype.size()) as u64);
     let name = names[0];
-    if session.wants(name) {
+    if session.wants_any(&[name]) {
         let classes: Vec<i64> = (0..rows).map(|row| ((row * 7919 + 13) % columns) as i64).collect();
         let targets = Tensor::from_slice(&stream, &[rows], &classes)?;
         let loss = CrossEntropy { soft_cap: Some(SOFT_CAP), ..plain };
@@ -266,7 +271,7 @@ fn bench_soft_cross_entropy(session: &mut Session, shape @ [rows, columns]: [usi
         })?;
     }
     let name = names[1];
-    if session.wants(name) {
+    if session.wants_any(&[name]) {
         let probabilities = softmax(&stream, &random(&stream, &shape, dtype, 2)?, 1)?;
         let got = plain.loss_of_probabilities(&stream, &logits, &probabilities)?;
         check_loss(&stream, name, &logits, &head(&stream, &probabilities)?, (plain, &got))?;
@@ -308,7 +313,7 @@ fn bench_channels(session: &mut Session, axis: ChannelAxis) -> Outcome {
     }
     let (stream, dtype) = (session.stream.clone(), DType::BF16);
     for (index, name) in names.into_iter().enumerate() {
-        if !session.wants(name) {
+        if !session.wants_any(&[name]) {
             continue;
         }
         let [images, channels, height, width] = IMAGES[index % 2];
@@ -330,7 +335,7 @@ fn bench_channels(session: &mut Session, axis: ChannelAxis) -> Outcome {
             })
         };
         let peers: Vec<Value> = ["eager", "compiled"].map(request).into();
-        let text = format!("{dtype} {} {sides:?}", if is_last { "last" } else { "second" });
+        let text = shape_of_images(dtype, sides, is_last);
         let moved = |tensors: usize| Work::Bytes((tensors * x.elements() * dtype.size()) as u64);
         if index < 2 {
             session.measure_beside(name, &text, moved(2), &peers, |_| forward().map(drop))?;
@@ -350,10 +355,19 @@ fn bench_channels(session: &mut Session, axis: ChannelAxis) -> Outcome {
     Ok(())
 }
 
+/// The text of images' sides, with the channels second or last.
+fn shape_of_images(dtype: DType, sides: [usize; 4], is_last: bool) -> String {
+    format!(
+        "{dtype} {} {}",
+        if is_last { "last" } else { "second" },
+        sides.map(|side| side.to_string()).join("x")
+    )
+}
+
 /// Batch norm for inference, by statistics that are given.
 fn bench_fixed_statistics(session: &mut Session, axis: ChannelAxis) -> Outcome {
     let name = "batch_norm_infer";
-    if !session.wants(name) {
+    if !session.wants_any(&[name]) {
         return Ok(());
     }
     let (stream, dtype) = (session.stream.clone(), DType::BF16);
@@ -376,7 +390,7 @@ fn bench_fixed_statistics(session: &mut Session, axis: ChannelAxis) -> Outcome {
             "shape": [images, channels, height, width], "is_last": is_last, "implementation": how,
         })
     };
-    let text = format!("{dtype} {} {sides:?}", if is_last { "last" } else { "second" });
+    let text = shape_of_images(dtype, sides, is_last);
     let work = Work::Bytes((2 * x.elements() * dtype.size()) as u64);
     session.measure_beside(name, &text, work, &["eager", "compiled"].map(request), |_| {
         norm.infer(&stream, &x, by).map(drop)

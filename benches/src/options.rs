@@ -16,7 +16,7 @@ pub struct Options {
     pub only: Option<String>,
     /// Shows every configuration of a row instead of the table, in programs that have several.
     pub every: bool,
-    /// So many products drawn at random instead of the program's own rows, in the program that has products.
+    /// So many shapes drawn at random instead of the program's own, in programs that draw.
     pub random: Option<usize>,
     /// The seed of that draw; without it one of the clock.
     pub seed: Option<u64>,
@@ -25,8 +25,8 @@ pub struct Options {
 }
 
 const USAGE: &str = "usage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every]
+  --random N [--seed S]   shapes drawn at random in place of the program's own: `rows`, `gemm`
   products in place of the rows of `gemm`:
-    --random N [--seed S]
     --shape [BATCHx]MxNxK,.. [--type bf16|f16|tf32|f32|e4m3|e4m3_e4m3] [--order nt|nn|tn|tt]
             [--epilogue none|bias|bias_gelu|bias_residual]
       the order says how A and B lie: `n` as [m, k] and [k, n], `t` transposed; without these: bf16, nt
@@ -56,7 +56,9 @@ pub enum OptionsError {
     #[error("`--seed` is for `--random N`")]
     NothingDrawn,
     /// A program without products has nothing to draw or to name.
-    #[error("this program has no products; `gemm --random N` and `gemm --shape MxNxK` are for those")]
+    #[error(
+        "this program has no products; `gemm --random N` and `gemm --shape MxNxK` are for those, `rows --random N` for rows"
+    )]
     NoProducts,
     /// A shape that is none, or too large.
     #[error("`--shape` needs [BATCHx]MxNxK, as in 8x467x83, of two billion elements at most, not {0:?}")]

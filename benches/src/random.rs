@@ -121,6 +121,24 @@ pub fn products(count: usize, seed: u64) -> Vec<Drawn> {
         .collect()
 }
 
+/// Elements of drawn rows together, about: 64 MiB of bf16.
+const ROW_ELEMENTS: usize = 1 << 25;
+/// Lengths of drawn rows.
+const ROW_LENGTHS: [f64; 2] = [768.0, 65_536.0];
+
+/// So many shapes of rows, with lengths that are as often short as long; of five, four are multiples of 8.
+pub fn rows(count: usize, seed: u64) -> Vec<[usize; 2]> {
+    let mut random = Random::new(seed);
+    let [shortest, longest] = ROW_LENGTHS.map(f64::ln);
+    let mut draw = || {
+        let columns = random.uniform(shortest, longest).exp() as usize;
+        let is_usual = random.unit() < 0.8;
+        let columns = if is_usual { columns.next_multiple_of(USUAL_MULTIPLE) } else { columns | 1 };
+        [ROW_ELEMENTS / columns, columns]
+    };
+    (0..count).map(|_| draw()).collect()
+}
+
 fn draw(random: &mut Random) -> Drawn {
     let types = types(random);
     let [m, n, k] = SHORTEST.map(|shortest| {
