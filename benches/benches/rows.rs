@@ -1,5 +1,5 @@
-//! Functions of rows and their gradients, over rows of six lengths or of drawn ones (`--random N`), beside torch
-//! eager and compiled.
+//! Functions of rows and their gradients, over rows of six lengths or of drawn ones (`--random N`), beside
+//! torch eager and compiled.
 
 use std::process::ExitCode;
 

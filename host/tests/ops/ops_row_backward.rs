@@ -16,7 +16,7 @@ use testkit::{Family, compare, input, tolerance};
 
 /// No rows; rows of a few lanes, a warp, several warps, a block; parts of rows in a cluster; rows that begin
 /// anywhere in a vector; more rows than the blocks of a device take at once.
-const SHAPES: [[usize; 2]; 13] = [
+const SHAPES: [[usize; 2]; 14] = [
     [0, 8],
     [3, 1],
     [5, 2],
@@ -26,6 +26,7 @@ const SHAPES: [[usize; 2]; 13] = [
     [5, 257],
     [40, 768],
     [6, 1000],
+    [60, 3592],
     [9, 4096],
     [3, 9001],
     [3, 12_288],

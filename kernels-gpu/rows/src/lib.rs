@@ -25,7 +25,9 @@
 //!
 //! Functions with sums of columns ([`ColumnSums`]) have an engine of their own (`sm90::columns`), whose
 //! threads keep the sums of the same columns of all rows. There blocks stay, and a warp fills a ring of
-//! stages, so that rows come while those before them are written.
+//! stages, so that rows come while those before them are written. Rows that
+//! fill a block's warps, of some lengths up to 8192, have another (`sm90::stay_sums`), whose warps fill rings
+//! of their own.
 //!
 //! Results repeat bit for bit on a device: how a row is shared out depends on its length and on how it lies,
 //! and parts are added in the order of their numbers.

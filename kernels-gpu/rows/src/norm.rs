@@ -216,6 +216,21 @@ pub struct NormBackward {
 }
 
 impl NormBackward {
+    /// From the moments of a row of so many columns, and the sums of `g` and of `(x - mean) g`.
+    #[inline(always)]
+    pub(crate) fn of_sums<T: InF32>(
+        &self,
+        moments: [f32; 2],
+        Sums([of_g, of_distances]): Sums<T::Precision, 2>,
+        columns: u32,
+    ) -> Of {
+        let (share, [_, factor]) = (T::Precision::inverse(columns as f32), moments);
+        let of_g = if self.is_centered != 0 { of_g * share } else { 0.0 };
+        // The mean of `z g` first: a power of the factor alone may be too large for a number.
+        let of_zg = of_distances * factor * share;
+        Of { moments, offset: -(of_g * factor), slope: -(of_zg * factor * factor) }
+    }
+
     /// The elements less the mean, the gradient, and that times the weight.
     ///
     /// # Safety
@@ -243,13 +258,11 @@ impl NormBackward {
     #[inline(always)]
     unsafe fn store<T: InF32, const N: usize>(
         &self,
-        Of { moments: [_, factor], offset, slope }: Of,
+        of: Of,
         at: &impl Place<T, N>,
         [distance, g]: [[f32; N]; 2],
     ) {
-        let multiply_add = T::Precision::multiply_add;
-        let mut dx =
-            zip(distance, g, |distance, g| multiply_add(distance, slope, multiply_add(g, factor, offset)));
+        let mut dx = of.gradient::<T, N>(distance, g);
         // SAFETY: the caller's promise.
         unsafe {
             if self.has_residual != 0 {
@@ -269,6 +282,22 @@ pub struct Of {
     offset: f32,
     /// Minus the mean of `z g`, over the variance.
     slope: f32,
+}
+
+impl Of {
+    /// The row's mean.
+    #[inline(always)]
+    pub(crate) fn mean(self) -> f32 {
+        self.moments[0]
+    }
+
+    /// The gradient by the input, from distances from the mean and from `g`.
+    #[inline(always)]
+    pub(crate) fn gradient<T: InF32, const N: usize>(self, distance: [f32; N], g: [f32; N]) -> [f32; N] {
+        let Of { moments: [_, factor], offset, slope } = self;
+        let multiply_add = T::Precision::multiply_add;
+        zip(distance, g, |distance, g| multiply_add(distance, slope, multiply_add(g, factor, offset)))
+    }
 }
 
 impl<T: InF32> RowFunction<T> for NormBackward {
@@ -302,19 +331,8 @@ impl<T: InF32> RowFunction<T> for NormBackward {
     }
 
     #[inline(always)]
-    unsafe fn finish(
-        &self,
-        moments: [f32; 2],
-        Sums([of_g, of_distances]): Self::Statistics,
-        _: u64,
-        columns: u32,
-        _: bool,
-    ) -> Of {
-        let (share, [_, factor]) = (T::Precision::inverse(columns as f32), moments);
-        let of_g = if self.is_centered != 0 { of_g * share } else { 0.0 };
-        // The mean of `z g` first: a power of the factor alone may be too large for a number.
-        let of_zg = of_distances * factor * share;
-        Of { moments, offset: -(of_g * factor), slope: -(of_zg * factor * factor) }
+    unsafe fn finish(&self, moments: [f32; 2], sums: Self::Statistics, _: u64, columns: u32, _: bool) -> Of {
+        self.of_sums::<T>(moments, sums, columns)
     }
 
     #[inline(always)]

@@ -30,6 +30,12 @@ pub const fn sum_vectors(size: usize, is_wide: bool) -> usize {
 pub const MAX_SUM_VECTORS: usize = 4;
 /// Most stages of a ring.
 pub const MAX_STAGES: u32 = 32;
+/// Warps of a multiprocessor that have columns, at least, where warps have rings of their own.
+const STAY_LEAST: u32 = 14;
+/// Most of them: so many have 128 registers each.
+pub const STAY_WARPS: u32 = 16;
+/// Bytes of its shared memory before the rings.
+pub const STAY_CONTROL_BYTES: u32 = 1664;
 /// Most blocks that share a row.
 pub const MAX_CLUSTER: u32 = 8;
 /// Rows whose statistics are on their way between warps at a time.
@@ -232,6 +238,41 @@ impl Plan {
         Some(Self { blocks, row_bytes, part_bytes, shared, ..plan })
     }
 
+    /// The plan of the engine whose warps have rings of their own, with sums of columns. `None` for rows that
+    /// do not begin at 16-byte boundaries, that are too long for a block, or that leave warps of a
+    /// multiprocessor idle; and in f32 without a residual, where the ring of a block is faster (measured).
+    pub const fn stay_sums(shape: &Shape, multiprocessors: u32) -> Option<Self> {
+        let (vectors, of_warp) = (shape.vectors(), sum_vectors(shape.size, false) as u32 * 32);
+        let is_whole = (shape.columns as u64 * shape.size as u64).is_multiple_of(VECTOR_BYTES as u64);
+        let warps = vectors.div_ceil(of_warp as u64);
+        let is_faster = shape.size == size_of::<u16>() || shape.inputs == MAX_INPUTS as u32;
+        if !shape.is_even() || !is_whole || !is_faster || shape.rows > MAX_ROWS {
+            return None;
+        }
+        // More blocks than two leave many rows of sums.
+        if warps <= STAY_WARPS as u64 / 3 || warps > STAY_WARPS as u64 {
+            return None;
+        }
+        let (warps, part_bytes) = (warps as u32, of_warp * VECTOR_BYTES as u32);
+        let resident = STAY_WARPS / warps;
+        if resident * warps < STAY_LEAST {
+            return None;
+        }
+        let stage_bytes = shape.inputs * part_bytes;
+        // The system takes 1 KiB of each block.
+        let room = (228 << 10) / resident - (1 << 10) - STAY_CONTROL_BYTES;
+        let stages = room / (warps * stage_bytes);
+        let stages = if stages > EXCHANGES { EXCHANGES } else { stages };
+        if stages < 2 {
+            return None;
+        }
+        let blocks = (resident * multiprocessors) as u64;
+        let blocks = if shape.rows < blocks { shape.rows as u32 } else { blocks as u32 };
+        let shared = STAY_CONTROL_BYTES + warps * stages * stage_bytes;
+        let plan = Self::new(shape).with_team(warps * 32, warps * 32);
+        Some(Self { part_bytes, stage_bytes, stages, step: blocks, blocks, shared, ..plan })
+    }
+
     /// The plan of the engine that also sums up columns; `None` for rows that do not lie alike, or are longer
     /// than what a cluster's threads keep sums of.
     pub const fn sums(shape: &Shape, multiprocessors: u32) -> Option<Self> {
@@ -346,7 +387,7 @@ pub const CONTROL_BYTES: u32 = 2432;
 
 #[cfg(test)]
 mod tests {
-    use super::{CONTROL_BYTES, HELD_BYTES, MAX_CLUSTER, MAX_STAGES, Plan, Shape};
+    use super::{CONTROL_BYTES, EXCHANGES, HELD_BYTES, MAX_CLUSTER, MAX_STAGES, Plan, STAY_WARPS, Shape};
 
     /// Shared memory of a multiprocessor, and what each block takes beside its own.
     const MULTIPROCESSOR: u32 = 228 << 10;
@@ -423,6 +464,23 @@ mod tests {
             let sums = plan.consumers * of_thread * 2 * 4;
             assert!(CONTROL_BYTES + sums <= plan.shared, "{plan:?}");
         }
+    }
+
+    #[test]
+    fn warps_with_rings_of_their_own_have_all_columns() {
+        let mut plans = 0;
+        for shape in shapes() {
+            let Some(plan) = Plan::stay_sums(&shape, 132) else { continue };
+            assert!(plan.stages >= 2 && plan.stages <= EXCHANGES && plan.cluster == 1, "{plan:?}");
+            let warps = plan.consumers / 32;
+            let resident = plan.blocks.div_ceil(132);
+            assert!(resident * warps <= STAY_WARPS, "{plan:?}");
+            assert!(resident * (plan.shared + RESERVED) <= MULTIPROCESSOR, "{plan:?}");
+            let columns = warps * plan.part_bytes / shape.size as u32;
+            assert!(columns >= shape.columns, "{plan:?}");
+            plans += 1;
+        }
+        assert!(plans > 0);
     }
 
     #[test]

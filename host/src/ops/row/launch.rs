@@ -127,6 +127,16 @@ impl Job<'_> {
         .transpose()
     }
 
+    /// The plan of the engine with sums of columns whose warps have rings of their own, likewise.
+    pub fn stay_sums(&self, size: usize) -> Option<Plan> {
+        let device = self.stream.device();
+        let begins_at_vector = self.places()[0].is_some_and(|(at, _)| at.is_multiple_of(VECTOR_BYTES as u64));
+        if !is_hopper(device) || !self.is_alike(size) || !begins_at_vector {
+            return None;
+        }
+        Plan::stay_sums(&self.shape(size), device.properties().sm_count.max(1))
+    }
+
     /// Queues the function: by the engine that holds rows where that can, else by the direct engine.
     ///
     /// # Safety
@@ -179,7 +189,7 @@ impl Job<'_> {
     /// As for [`run`](Self::run); there is a place for the sums of each cluster.
     pub unsafe fn with_sums<K, F, T>(
         &self,
-        plan: &Plan,
+        (plan, threads): (&Plan, u32),
         function: impl Arg<Value<F>>,
         sums: Option<Within<'_, f32>>,
     ) -> Result<()>
@@ -190,11 +200,7 @@ impl Job<'_> {
         let ([x, second, third], y) = (self.read()?, written(self.stream, &self.outputs[0])?);
         // SAFETY: the caller's promise; the plan is one for the kernel.
         unsafe {
-            launch::<K>(
-                self.stream,
-                config(plan, plan.ring_threads()),
-                (*plan, function, x, second, third, y, sums),
-            )
+            launch::<K>(self.stream, config(plan, threads), (*plan, function, x, second, third, y, sums))
         }
     }
 

@@ -1,6 +1,6 @@
 //! The entry points of the engines for Hopper: a function and an element type each.
 
-use super::columns;
+use super::{columns, stay_sums};
 use crate::function::Tensors;
 use crate::held_kernels;
 use crate::loss::CrossEntropy;
@@ -8,12 +8,13 @@ use crate::loss_of_probabilities::ProbabilityCrossEntropy;
 use crate::norm::{Norm, NormBackward};
 use crate::norm_of_dropout::NormOfDropout;
 use crate::norm_to_e4m3::{NormOfDropoutToE4m3, NormToE4m3};
-use crate::plan::{HELPERS, MAX_CONSUMERS, Plan, sum_vectors};
+use crate::plan::{HELPERS, MAX_CONSUMERS, Plan, STAY_WARPS, sum_vectors};
 use crate::soft_cap::CappedCrossEntropy;
 use crate::softmax::{Softmax, SoftmaxBackward};
 use cuda_std::kernel;
 use half::{bf16, f16};
 use primitives::access::VECTOR_BYTES;
+use primitives::warp::LANES;
 
 held_kernels! {
     #[kernel] fn softmax_held_f32: Softmax, f32;
@@ -79,4 +80,34 @@ kernels_with_sums! {
     #[kernel] fn norm_backward_sums_bf16: bf16, false;
     #[kernel] fn norm_backward_wide_sums_f16: f16, true;
     #[kernel] fn norm_backward_wide_sums_bf16: bf16, true;
+}
+
+macro_rules! staying_sums {
+    ($(#[kernel] fn $name:ident: $ty:ident;)*) => { $(
+        /// The gradients of [`Norm`], with sums of columns, of rows that a block has.
+        ///
+        /// # Safety
+        /// As for [`stay_sums::run`].
+        #[kernel(launch_bounds(STAY_WARPS * LANES, 1))]
+        pub unsafe fn $name(
+            plan: Plan,
+            function: NormBackward,
+            x: *const $ty,
+            dy: *const $ty,
+            residual: *const $ty,
+            dx: *mut $ty,
+            partials: *mut f32,
+        ) {
+            const N: usize = VECTOR_BYTES / size_of::<$ty>();
+            const VECTORS: usize = sum_vectors(size_of::<$ty>(), false);
+            // SAFETY: the caller's promise.
+            unsafe { stay_sums::run::<$ty, N, VECTORS>(&plan, &function, [x, dy, residual], dx, partials) }
+        }
+    )* };
+}
+
+staying_sums! {
+    #[kernel] fn norm_backward_stays_f32: f32;
+    #[kernel] fn norm_backward_stays_f16: f16;
+    #[kernel] fn norm_backward_stays_bf16: bf16;
 }

@@ -9,3 +9,5 @@ pub mod kernels;
 mod producer;
 mod reduce;
 mod ring;
+#[cfg(feature = "kernels")]
+pub mod stay_sums;
