@@ -57,6 +57,17 @@ impl<A: Exchange, B: Exchange> Exchange for (A, B) {
     }
 }
 
+/// A number that all lanes have alike, taken of the first: of that the assembler knows that it is the same, so
+/// what follows from it is computed once for the warp, and branches on it leave no lane behind.
+///
+/// # Safety
+/// All lanes of the warp call it together.
+#[inline(always)]
+pub unsafe fn uniform(value: u32) -> u32 {
+    // SAFETY: the caller's contract.
+    unsafe { value.exchange(From::Lane(0)) }
+}
+
 /// Combines the values of every `lanes` neighbours; each of them gets the result. A butterfly.
 ///
 /// `lanes` is a power of two up to 32. The operation must be commutative.

@@ -6,6 +6,7 @@ use cuda_std::misc;
 use primitives::cluster::{ClusterCoord, ClusterShape};
 use primitives::pipeline::{Depth, Pipeline};
 use primitives::shared_plan::{Mbarrier, SharedPlan, SharedType};
+use primitives::warp::LANES;
 use primitives::{shared_bytes, shared_plan};
 
 use super::cluster_split_k::Inbox;
@@ -15,6 +16,8 @@ pub use super::subtile::{SUBTILES, SourceBarriers, Subtile};
 
 /// Threads of a warpgroup.
 pub const WARPGROUP: u32 = 128;
+/// Warps of it.
+pub(super) const WARPS: u32 = WARPGROUP / LANES;
 /// Bytes of shared memory that a block of sm_90 can have.
 const SHARED_BYTES: u32 = 227 * 1024;
 /// More stages than this hide nothing more.

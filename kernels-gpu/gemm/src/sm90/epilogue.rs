@@ -7,13 +7,16 @@
 //! * **through a [fusion](super::fusion)**, in `fused_store`.
 
 use cuda_std::tma::TensorMap;
-use cuda_std::{fence, misc, tma, vector};
+use cuda_std::{fence, misc, tma, vector, warp};
 use layout::UNIT_BYTES;
 use layout::wgmma::Swizzle;
 use primitives::unroll;
+use primitives::warp::{LANES, uniform};
 
 use super::barriers::Barrier;
-use super::config::{Block, Config, ELEMENT16_BYTES, EpiloguePlan, SUBTILES, SourceBarriers, WARPGROUP};
+use super::config::{
+    Block, Config, ELEMENT16_BYTES, EpiloguePlan, SUBTILES, SourceBarriers, WARPGROUP, WARPS,
+};
 use super::fusion::{Columns, Fusion};
 use super::mainloop::Maps;
 use super::operands::{AccumulatorTile, GROUP_ROWS};
@@ -54,6 +57,8 @@ pub struct StoreEpilogue<'a, C: Config, F> {
     pub(super) block: Block<C>,
     /// Number of the thread among all consumers.
     pub(super) thread: u32,
+    /// Number of its warp, [the same for all lanes](uniform).
+    pub(super) warp: u32,
 }
 
 /// A thread's place at a store.
@@ -66,6 +71,8 @@ pub(super) struct Place<C: Config> {
     pub source: SourceBarriers,
     /// Number of the thread in its warpgroup.
     pub thread: u32,
+    /// Number of its warp there.
+    warp: u32,
 }
 
 impl<C: Config> Place<C> {
@@ -77,6 +84,19 @@ impl<C: Config> Place<C> {
     pub unsafe fn sync(self) {
         // SAFETY: the caller says that they are here, and the barrier is theirs.
         unsafe { Barrier::Consumer(self.consumer).sync() }
+    }
+
+    /// Has one thread of the consumer, the same one each time, copy and wait for copies. It is elected: as of
+    /// the producer's, the assembler knows of it that it is alone, since the branch asks for nothing else.
+    ///
+    /// # Safety
+    /// All threads of the consumer call it.
+    #[inline(always)]
+    pub unsafe fn by_one(self, copy: impl FnOnce()) {
+        // SAFETY: the first warp is whole here.
+        if self.warp == 0 && unsafe { warp::elect() } {
+            copy();
+        }
     }
 }
 
@@ -91,7 +111,11 @@ pub unsafe fn store_with<'a, C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusio
     output: Output<'a>,
     fusion: F,
 ) -> impl FnOnce(Block<C>, u32) -> StoreEpilogue<'a, C, F> {
-    move |block, thread| StoreEpilogue { fusion, maps, shape, output, block, thread }
+    move |block, thread| {
+        // SAFETY: all threads of the consumers are here.
+        let warp = unsafe { uniform(thread / LANES) };
+        StoreEpilogue { fusion, maps, shape, output, block, thread, warp }
+    }
 }
 
 impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> Epilogue<C> for StoreEpilogue<'_, C, F> {
@@ -109,13 +133,15 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> Epilogue<C> for Store
         let mut fusion = self.fusion;
         // SAFETY: the caller's contract. No thread reads the vector between barriers. Subtiles are stored.
         unsafe {
-            if self.has_source(tile) && place.thread == 0 {
-                tma::wait_group_read::<0>();
-                let mut index = 0;
-                while index < SUBTILES && index < Self::TILE_SUBTILES {
-                    self.load_source(place, tile, index);
-                    index += 1;
-                }
+            if self.has_source(tile) {
+                place.by_one(|| {
+                    tma::wait_group_read::<0>();
+                    let mut index = 0;
+                    while index < SUBTILES && index < Self::TILE_SUBTILES {
+                        self.load_source(place, tile, index);
+                        index += 1;
+                    }
+                });
             }
             place.sync();
             fusion.enter(tile.group);
@@ -153,9 +179,8 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> Epilogue<C> for Store
     #[inline(always)]
     unsafe fn finish(&mut self) {
         // The shared memory must outlive the copies out of it.
-        if self.thread.is_multiple_of(WARPGROUP) {
-            tma::wait_group_read::<0>();
-        }
+        // SAFETY: all threads of the consumer are here.
+        unsafe { self.place().by_one(|| tma::wait_group_read::<0>()) }
     }
 }
 
@@ -186,12 +211,15 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     #[inline(always)]
     pub(super) fn place_of(&self, thread: u32) -> Place<C> {
         let (thread, shared) = (misc::opaque(thread), self.block.opaque().shared);
-        let consumer = thread / WARPGROUP;
+        // Beside many accumulators a tile leaves in a loop over chunks: one chain of latencies, which are longer
+        // for what a warp computes once.
+        let consumer = if C::CROWDED || C::SPARES { thread / WARPGROUP } else { self.warp / WARPS };
         Place {
             consumer,
             shared: shared.epilogue(consumer),
             source: shared.source(consumer),
             thread: thread % WARPGROUP,
+            warp: self.warp % WARPS,
         }
     }
 
@@ -236,13 +264,13 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
         const { assert!(SUBTILES == 2) };
         // SAFETY: the copy that read it is done: the one before the last, or the last one of another tile.
         unsafe {
-            if place.thread == 0 {
+            place.by_one(|| {
                 if index == 0 {
                     tma::wait_group_read::<0>();
                 } else {
                     tma::wait_group_read::<1>();
                 }
-            }
+            });
             place.sync();
         }
     }
@@ -273,12 +301,12 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
                 // The next source may come to its place.
                 place.sync();
             }
-            if place.thread == 0 {
+            place.by_one(|| {
                 if is_whole {
                     tma::store_3d(map, subtile, [column, row, batch]);
                 }
                 tma::commit_group();
-            }
+            });
         }
     }
 

@@ -121,12 +121,16 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     /// its copy to C is committed. The map of the source describes memory that is valid for reads.
     #[inline(always)]
     pub(super) unsafe fn load_source_behind(&self, place: Place<C>, tile: TileCoord, index: u32) {
-        if index == 0 || index - 1 + SUBTILES >= Self::TILE_SUBTILES || place.thread != 0 {
+        if index == 0 || index - 1 + SUBTILES >= Self::TILE_SUBTILES {
             return;
         }
-        tma::wait_group_read::<0>();
-        // SAFETY: the last copies were those of the subtile before.
-        unsafe { self.load_source(place, tile, index - 1 + SUBTILES) }
+        // SAFETY: the caller's contract; the last copies were those of the subtile before.
+        unsafe {
+            place.by_one(|| {
+                tma::wait_group_read::<0>();
+                self.load_source(place, tile, index - 1 + SUBTILES);
+            });
+        }
     }
 
     /// Stores what the fusion makes of the product, chunk by chunk.

@@ -1,14 +1,15 @@
 //! A block's warpgroups: a producer copies, consumers multiply and store. [`super`] has the picture.
 
-use cuda_std::{cluster, grid, mbarrier, misc, registers, shared, thread, tma, wgmma};
+use cuda_std::{cluster, grid, mbarrier, misc, registers, shared, thread, tma, warp, wgmma};
 use layout::wgmma::units;
 use primitives::pipeline::PipelineState;
 use primitives::shared_plan::SharedType;
 use primitives::tma::{LINE_BYTES, Major, TmaTile};
 use primitives::unroll;
+use primitives::warp::{LANES, uniform};
 
 use super::barriers::{OrderedBarrier, init, leave, sync_cluster, sync_split_k};
-use super::config::{Block, Config, Of, Stage, WARPGROUP};
+use super::config::{Block, Config, Of, Stage, WARPGROUP, WARPS};
 use super::epilogue::Epilogue;
 use super::operands::{AccumulatorTile, Operands, STEPS, SharedOperand};
 pub use super::output::Maps;
@@ -70,13 +71,16 @@ pub unsafe fn run_from<C: Config, S: TileScheduler<C>, L: Loader<C>, M: Mainloop
         // Earlier grids may still write the operands or read the result.
         grid::wait_dependencies();
         grid::launch_dependents();
-        if thread < WARPGROUP {
+        let warp = uniform(thread / LANES);
+        if warp < WARPS {
             if C::SPARES {
                 registers::set_max_registers_dec::<{ SPARING_REGISTERS[0] }>();
             } else if C::CONSUMERS == 2 {
                 registers::set_max_registers_dec::<{ REGISTERS[0] }>();
             }
-            if thread == 0 {
+            // Of a lane that is elected the assembler knows that it is alone: a copy of one that is merely the
+            // first it puts in a loop over all lanes that there might be.
+            if warp == 0 && warp::elect() {
                 produce(shape, scheduler, block, loader(maps, block));
             }
             sync_split_k::<C>();
@@ -88,7 +92,7 @@ pub unsafe fn run_from<C: Config, S: TileScheduler<C>, L: Loader<C>, M: Mainloop
             }
             sync_split_k::<C>();
             let thread = thread - WARPGROUP;
-            consume(shape, scheduler, block, mainloop, epilogue(block, thread), thread);
+            consume(shape, scheduler, block, mainloop, epilogue(block, thread), [warp / WARPS - 1, thread]);
         }
         // Others of the cluster still arrive at this block's barriers.
         if Block::<C>::PEERS > 1 {
@@ -236,7 +240,8 @@ unsafe fn produce<C: Config, S: TileScheduler<C>, L: Loader<C>>(
 /// Multiplies what comes through the pipeline, and hands it to the epilogue.
 ///
 /// # Safety
-/// * All consumers' threads call it, once, after the barriers are made. `thread` is the number among them.
+/// * All consumers' threads call it, once, after the barriers are made, with the consumer's number and their
+///   own among all of them.
 /// * The producer fills stages for the same tiles. What `mainloop` and `epilogue` ask holds for all of them.
 #[inline(always)]
 unsafe fn consume<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>>(
@@ -245,11 +250,10 @@ unsafe fn consume<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
     block: Block<C>,
     mainloop: M,
     mut epilogue: E,
-    thread: u32,
+    [consumer, thread]: [u32; 2],
 ) {
     let mut state = PipelineState::START;
     if C::PING_PONG {
-        let consumer = thread / WARPGROUP;
         state = state.skip(consumer * scheduler.k_tiles(&shape));
         scheduler.advance(consumer);
     }
@@ -257,8 +261,7 @@ unsafe fn consume<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
     let mut parity = 0;
     while scheduler.has_tile() {
         // Numbers derived from the thread's number take no registers beside the accumulators.
-        let number = misc::opaque(thread);
-        let (consumer, thread) = (number / WARPGROUP, number % WARPGROUP);
+        let thread = misc::opaque(thread) % WARPGROUP;
         let mut tile = scheduler.coord([block.coord.row, block.coord.column]);
         let first_row = if C::PING_PONG { 0 } else { consumer * C::CONSUMER_ROWS };
         tile.row += first_row;

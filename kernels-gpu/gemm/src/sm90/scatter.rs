@@ -10,6 +10,7 @@ use cuda_std::{misc, vector};
 use layout::UNIT_BYTES;
 use layout::wgmma::Swizzle;
 use primitives::unroll;
+use primitives::warp::uniform;
 
 use super::barriers::Barrier;
 use super::config::{Block, Config, ELEMENT16_BYTES, EpiloguePlan, SUBTILES, WARPGROUP};
@@ -46,6 +47,8 @@ pub struct ScatterEpilogue<C: Config, R> {
     block: Block<C>,
     /// Number of the thread among all consumers.
     thread: u32,
+    /// Number of its consumer, [the same for all lanes](uniform).
+    consumer: u32,
 }
 
 /// Makes the [`ScatterEpilogue`] of a thread, for rows of so many elements.
@@ -59,7 +62,11 @@ pub unsafe fn scatter_with<C: Config<EpiloguePlan = EpiloguePlan<C>>, R: Rows>(
     columns: u32,
     result: *mut u16,
 ) -> impl FnOnce(Block<C>, u32) -> ScatterEpilogue<C, R> {
-    move |block, thread| ScatterEpilogue { rows, columns, result, block, thread }
+    move |block, thread| {
+        // SAFETY: all threads of the consumers are here.
+        let consumer = unsafe { uniform(thread / WARPGROUP) };
+        ScatterEpilogue { rows, columns, result, block, thread, consumer }
+    }
 }
 
 impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, R: Rows> Epilogue<C> for ScatterEpilogue<C, R> {
@@ -71,7 +78,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, R: Rows> Epilogue<C> for Scatter
         const { assert!(SUBTILES == 2 && TURNS == 4 && C::STORE_COLUMNS * ELEMENT16_BYTES == LINE_BYTES) };
         const { assert!(!C::TRANSPOSED && (C::Stored::GROUPS as u32 * Self::SUBTILES).is_multiple_of(2)) };
         let (thread, shared) = (misc::opaque(self.thread), self.block.opaque().shared);
-        let consumer = thread / WARPGROUP;
+        let consumer = self.consumer;
         let (thread, shared) = (thread % WARPGROUP, shared.epilogue(consumer));
         let lines = Lines::new::<C>(thread);
         let (unit, line) = (thread % LINE_UNITS, thread / LINE_UNITS);
