@@ -57,8 +57,8 @@ impl<A: Exchange, B: Exchange> Exchange for (A, B) {
     }
 }
 
-/// A number that all lanes have alike, taken of the first: of that the assembler knows that it is the same, so
-/// what follows from it is computed once for the warp, and branches on it leave no lane behind.
+/// A number that all lanes have alike, taken of the first: of that the assembler knows that it is the same,
+/// so what follows from it is computed once for the warp, and branches on it leave no lane behind.
 ///
 /// # Safety
 /// All lanes of the warp call it together.

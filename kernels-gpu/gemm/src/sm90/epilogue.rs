@@ -211,8 +211,8 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     #[inline(always)]
     pub(super) fn place_of(&self, thread: u32) -> Place<C> {
         let (thread, shared) = (misc::opaque(thread), self.block.opaque().shared);
-        // Beside many accumulators a tile leaves in a loop over chunks: one chain of latencies, which are longer
-        // for what a warp computes once.
+        // Beside many accumulators a tile leaves in a loop over chunks: one chain of latencies, which are
+        // longer for what a warp computes once.
         let consumer = if C::CROWDED || C::SPARES { thread / WARPGROUP } else { self.warp / WARPS };
         Place {
             consumer,

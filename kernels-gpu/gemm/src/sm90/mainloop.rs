@@ -78,8 +78,8 @@ pub unsafe fn run_from<C: Config, S: TileScheduler<C>, L: Loader<C>, M: Mainloop
             } else if C::CONSUMERS == 2 {
                 registers::set_max_registers_dec::<{ REGISTERS[0] }>();
             }
-            // Of a lane that is elected the assembler knows that it is alone: a copy of one that is merely the
-            // first it puts in a loop over all lanes that there might be.
+            // Of a lane that is elected the assembler knows that it is alone: a copy of one that is merely
+            // the first it puts in a loop over all lanes that there might be.
             if warp == 0 && warp::elect() {
                 produce(shape, scheduler, block, loader(maps, block));
             }
