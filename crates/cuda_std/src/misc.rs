@@ -78,6 +78,43 @@ pub fn opaque(x: u32) -> u32 {
     }
 }
 
+/// The largest of three numbers. Hopper and later have an instruction for it, which PTX does not name: the
+/// assembler makes it of two.
+#[inline(always)]
+#[must_use]
+pub fn max3(a: i32, b: i32, c: i32) -> i32 {
+    arms! {
+        ptx: {
+            let most: i32;
+            // SAFETY: computes registers from registers.
+            unsafe {
+                asm!("max.s32 {0}, {1}, {2};", "max.s32 {0}, {0}, {3};", out(reg32) most, in(reg32) a,
+                    in(reg32) b, in(reg32) c, options(pure, nomem, nostack, preserves_flags));
+            }
+            most
+        }
+        sim: { a.max(b).max(c) }
+    }
+}
+
+/// The least of three numbers; see [`max3`].
+#[inline(always)]
+#[must_use]
+pub fn min3(a: i32, b: i32, c: i32) -> i32 {
+    arms! {
+        ptx: {
+            let least: i32;
+            // SAFETY: computes registers from registers.
+            unsafe {
+                asm!("min.s32 {0}, {1}, {2};", "min.s32 {0}, {0}, {3};", out(reg32) least, in(reg32) a,
+                    in(reg32) b, in(reg32) c, options(pure, nomem, nostack, preserves_flags));
+            }
+            least
+        }
+        sim: { a.min(b).min(c) }
+    }
+}
+
 /// Four of the eight bytes of `low` (0 to 3) and `high` (4 to 7): byte `n` of the result is the one that
 /// nibble `n` of `selector` names, or with 8 added, eight times its top bit. PTX `prmt.b32`.
 #[inline(always)]
@@ -106,7 +143,14 @@ pub fn permute_bytes<const SELECTOR: u32>(low: u32, high: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::permute_bytes;
+    use super::{max3, min3, permute_bytes};
+
+    #[test]
+    fn extremes_of_three() {
+        for [a, b, c] in [[-3, 2, 1], [2, -3, 1], [2, 1, -3]] {
+            assert_eq!([max3(a, b, c), min3(a, b, c)], [2, -3]);
+        }
+    }
 
     #[test]
     fn bytes_are_those_of_the_nibbles() {

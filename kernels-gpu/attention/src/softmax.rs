@@ -3,7 +3,8 @@
 use core::f32::consts::{LN_2, LOG2_E};
 
 use cuda_std::fastmath::{ex2_approx, fma, lg2_approx, max, rcp_approx};
-use cuda_std::warp::{FULL_MASK, warp_shuffle_xor};
+use cuda_std::misc::{max3, min3};
+use cuda_std::warp::{FULL_MASK, warp_shuffle_xor, warp_vote_any};
 use primitives::unroll;
 
 /// The lanes that share a row.
@@ -116,7 +117,7 @@ impl Rows {
     #[inline(always)]
     pub unsafe fn push<S: Scores>(&mut self, scores: &mut S) -> [f32; 2] {
         // SAFETY: the caller's contract.
-        let max = unsafe { self.block_max(scores) };
+        let max = unsafe { row_maxima(scores, self.max) };
         let mut factors = [0.0; 2];
         let mut offsets = [0.0; 2];
         unroll!(ROW in 0..2, {
@@ -141,23 +142,6 @@ impl Rows {
             self.sum[ROW] = fma(self.sum[ROW], factors[ROW], sums[2 * ROW] + sums[2 * ROW + 1]);
         });
         factors
-    }
-
-    /// The larger of the maximum so far and a block's, of both rows.
-    ///
-    /// # Safety
-    /// The whole warp calls it.
-    #[inline(always)]
-    unsafe fn block_max<S: Scores>(&self, scores: &S) -> [f32; 2] {
-        let x = scores.as_ref();
-        let mut most = [self.max[0], self.max[0], self.max[1], self.max[1]];
-        unroll!(STEP in 0..32, {
-            if STEP < steps::<S>() {
-                unroll!(I in 0..4, { most[I] = max(most[I], x[4 * STEP + I]); });
-            }
-        });
-        // SAFETY: the caller's contract.
-        unsafe { [row_max(max(most[0], most[1])), row_max(max(most[2], most[3]))] }
     }
 
     /// The largest scores of the rows, and the sums of their weights, which all lanes of a row get.
@@ -189,6 +173,50 @@ impl Rows {
         });
         (factors, logarithms)
     }
+}
+
+/// The largest scores of both rows, and of those so far.
+///
+/// They are compared as integers: Hopper compares three of these at once. Integers have the order of numbers,
+/// but negative ones the other way round, so where a thread's numbers all are, the least one is looked for.
+///
+/// # Safety
+/// The whole warp calls it.
+#[inline(always)]
+pub(crate) unsafe fn row_maxima<S: Scores>(scores: &S, so_far: [f32; 2]) -> [f32; 2] {
+    let so_far = so_far.map(|x| x.to_bits().cast_signed());
+    let mut most = extremes(scores, so_far, max3);
+    // SAFETY: the caller's contract.
+    unsafe {
+        if warp_vote_any(FULL_MASK, most[0] < 0 || most[1] < 0) {
+            let least = extremes(scores, so_far, min3);
+            unroll!(ROW in 0..2, {
+                if most[ROW] < 0 {
+                    most[ROW] = least[ROW];
+                }
+            });
+        }
+        most.map(|bits| row_max(f32::from_bits(bits.cast_unsigned())))
+    }
+}
+
+/// The extremes of the bits of this thread's scores and of those so far, of both rows.
+#[inline(always)]
+fn extremes<S: Scores>(scores: &S, so_far: [i32; 2], of: impl Fn(i32, i32, i32) -> i32) -> [i32; 2] {
+    const { assert!(steps::<S>().is_multiple_of(2), "two at a time") };
+    let x = scores.as_ref();
+    let bits = |at: usize| x[at].to_bits().cast_signed();
+    // Four a row: one would be a chain of comparisons that wait for each other.
+    let mut most = [0, 0, 1, 1, 0, 0, 1, 1].map(|row: usize| so_far[row]);
+    unroll!(PAIR in 0..16, {
+        if 2 * PAIR < steps::<S>() {
+            unroll!(I in 0..4, {
+                let (chain, first) = (PAIR % 2 * 4 + I, 8 * PAIR + I);
+                most[chain] = of(most[chain], bits(first), bits(first + 4));
+            });
+        }
+    });
+    [0, 2].map(|at: usize| of(of(most[at], most[at + 1], most[at + 4]), most[at + 5], most[at + 5]))
 }
 
 /// The largest of a row's four lanes.

@@ -3,7 +3,7 @@
 use cuda_std::fastmath::{ex2_approx, fma, max};
 use primitives::unroll;
 
-use crate::softmax::{Scores, Total, base, row_max, row_sum, steps};
+use crate::softmax::{Scores, Total, base, row_maxima, row_sum, steps};
 
 /// Base-2 logarithm of the factor of weights.
 const WEIGHT_EXPONENT: f32 = 8.0;
@@ -38,24 +38,12 @@ impl Rows {
     /// The whole warp calls it.
     #[inline(always)]
     pub unsafe fn push<S: Scores>(&mut self, scores: &mut S, factor: f32) -> [f32; 2] {
+        // SAFETY: the caller's contract.
+        let most = unsafe { row_maxima(scores, [f32::NEG_INFINITY; 2]) };
         let x = scores.as_mut();
-        // Four a row, for the same reason as the sums below.
-        let mut most = [x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]];
-        unroll!(STEP in 0..32, {
-            if STEP > 1 && STEP < steps::<S>() {
-                unroll!(I in 0..4, {
-                    let at = STEP % 2 * 4 + I;
-                    most[at] = max(most[at], x[4 * STEP + I]);
-                });
-            }
-        });
         let (mut factors, mut offsets) = ([0.0; 2], [0.0; 2]);
         unroll!(ROW in 0..2, {
-            // SAFETY: the caller's contract.
-            let most = unsafe {
-                row_max(max(max(most[2 * ROW], most[2 * ROW + 1]), max(most[2 * ROW + 4], most[2 * ROW + 5])))
-            };
-            let most = max(self.max[ROW], above(most * factor));
+            let most = max(self.max[ROW], above(most[ROW] * factor));
             factors[ROW] = ex2_approx(self.max[ROW] - base(most));
             offsets[ROW] = WEIGHT_EXPONENT - base(most);
             self.max[ROW] = most;
