@@ -69,6 +69,43 @@ fn alibi() -> Outcome {
     Ok(())
 }
 
+/// Steep ones, and a scale with which nothing counts but the distance.
+#[test]
+fn alibi_alone() -> Outcome {
+    let slopes = [8.0f32, 0.25];
+    for case in [Case { scale: Some(1e-25), ..ODD }, Case { size: 128, ..ODD }] {
+        check::<bf16>(
+            case,
+            |score, [_, head, query, key]| {
+                Some(score - f64::from(slopes[head]) * distance(&case, query, key).abs())
+            },
+            |stream, attention| {
+                let slopes = DeviceBuffer::from_slice(stream, &slopes)?;
+                attention.alibi(&slopes)?.run(stream)
+            },
+        )?;
+    }
+    Ok(())
+}
+
+/// The largest of a row's scores is searched for in another way where all are negative.
+#[test]
+fn scores_below_zero() -> Outcome {
+    for case in cases(false) {
+        let number = |place: usize| -1000.0 - (place * 37 % 101) as f32 * 5.0;
+        let bias: Vec<f32> = (0..case.queries * case.keys).map(number).collect();
+        check::<bf16>(
+            case,
+            |score, [_, _, query, key]| Some(score + f64::from(number(query * case.keys + key))),
+            |stream, attention| {
+                let bias = DeviceBuffer::from_slice(stream, &bias)?;
+                attention.bias(&bias, [1, 1, case.queries, case.keys])?.run(stream)
+            },
+        )?;
+    }
+    Ok(())
+}
+
 #[test]
 fn soft_cap() -> Outcome {
     for case in cases(true) {

@@ -14,11 +14,17 @@ pub struct Alibi {
 }
 
 impl ScoreFunction for Alibi {
+    const HAS_SLOPE: bool = true;
+
+    #[inline(always)]
+    fn slope(&self, head: u32) -> f32 {
+        // SAFETY: whoever launches the kernel passes a slope for each head.
+        unsafe { *self.slopes.add(head as usize) }
+    }
+
     #[inline(always)]
     fn score<N: Real>(&self, score: N, at: Position) -> N {
-        // SAFETY: whoever launches the kernel passes a slope for each head.
-        let slope = unsafe { *self.slopes.add(at.head as usize) };
-        score.add_product(-slope, at.distance.abs())
+        score.add_product(-self.slope(at.head), at.distance.abs())
     }
 }
 
@@ -34,8 +40,13 @@ pub struct SoftCap {
 
 impl ScoreFunction for SoftCap {
     #[inline(always)]
+    fn factor(&self) -> f32 {
+        self.cap
+    }
+
+    #[inline(always)]
     fn score<N: Real>(&self, score: N, _: Position) -> N {
-        (score * self.reciprocal).tanh() * self.cap
+        (score * self.reciprocal).tanh()
     }
 }
 
@@ -92,7 +103,8 @@ impl ScoreFunction for Ranges {
         let [first, end, other_first, other_end] = unsafe { *self.data.add(place as usize) };
         // A range that ends before it begins is empty.
         let is_in = |first: u32, end: u32| at.key.wrapping_sub(first) < end.saturating_sub(first);
-        is_in(first, end) || is_in(other_first, other_end)
+        // Without a branch, so that a row's ranges are loaded once for all of its keys.
+        is_in(first, end) | is_in(other_first, other_end)
     }
 }
 

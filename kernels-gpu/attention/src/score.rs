@@ -32,6 +32,12 @@ use cuda_std::fastmath::{ex2_approx, fma, lg2_approx, rcp_approx, sqrt_approx, t
 
 use crate::dropout::Dropout;
 
+pub use dual::Dual;
+pub use scaled::Scaled;
+
+mod dual;
+mod scaled;
+
 /// Where a score stands. There is such a query and such a key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Position {
@@ -55,6 +61,23 @@ pub trait ScoreFunction: Copy + 'static {
     #[doc(hidden)]
     const IS_IDENTITY: bool = false;
 
+    /// Whether [`score`](Self::score) subtracts [`slope`](Self::slope) times the distance from the diagonal,
+    /// and nothing is masked.
+    #[doc(hidden)]
+    const HAS_SLOPE: bool = false;
+
+    /// Whether forward passes on Hopper need call neither method.
+    #[doc(hidden)]
+    const IS_PLAIN: bool = Self::IS_IDENTITY || Self::HAS_SLOPE;
+
+    /// The amount by which scores of this head of queries fall with each key of distance.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn slope(&self, head: u32) -> f32 {
+        let _ = head;
+        0.0
+    }
+
     /// Drops weights behind the softmax; kernels without it leave the steps out.
     #[doc(hidden)]
     #[inline(always)]
@@ -62,8 +85,16 @@ pub trait ScoreFunction: Copy + 'static {
         None
     }
 
-    /// The score that takes the place of `score`, which is `scale q k`. Generic, so that the backward pass
-    /// can compute its derivative by the score ([`Dual`]).
+    /// A positive factor of what [`score`](Self::score) returns. The softmax multiplies anyway, so a product
+    /// is saved where the factor is one of all scores.
+    #[inline(always)]
+    fn factor(&self) -> f32 {
+        1.0
+    }
+
+    /// The score that takes the place of `score`, which is `scale q k`, but for the
+    /// [`factor`](Self::factor). Generic, so that the backward pass can compute its derivative by the score
+    /// ([`Dual`]), and the forward pass joins the scale with what comes first ([`Scaled`]).
     #[inline(always)]
     fn score<N: Real>(&self, score: N, at: Position) -> N {
         let _ = at;
@@ -103,10 +134,10 @@ pub trait Real:
     fn constant(value: f32) -> Self;
     /// Its value, to compare by.
     fn value(self) -> f32;
-    /// `self * factor + addend`, rounded once.
+    /// `self * factor + addend`, by a multiply-add.
     #[must_use]
     fn mul_add(self, factor: f32, addend: f32) -> Self;
-    /// `self + a * b`, rounded once.
+    /// `self + a * b`, by a multiply-add.
     #[must_use]
     fn add_product(self, a: f32, b: f32) -> Self;
     /// `e^self`.
@@ -169,134 +200,5 @@ impl Real for f32 {
     #[inline(always)]
     fn abs(self) -> Self {
         f32::from_bits(self.to_bits() & 0x7fff_ffff)
-    }
-}
-
-/// A number and its derivative by the score (forward mode).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Dual {
-    /// The number.
-    pub value: f32,
-    /// Its derivative.
-    pub derivative: f32,
-}
-
-impl Dual {
-    /// The score itself.
-    #[inline(always)]
-    #[must_use]
-    pub const fn score(value: f32) -> Self {
-        Self { value, derivative: 1.0 }
-    }
-
-    /// A function of it, by value and derivative there.
-    #[inline(always)]
-    fn map(self, value: f32, derivative: f32) -> Self {
-        Self { value, derivative: self.derivative * derivative }
-    }
-}
-
-impl Add for Dual {
-    type Output = Self;
-    #[inline(always)]
-    fn add(self, other: Self) -> Self {
-        Self { value: self.value + other.value, derivative: self.derivative + other.derivative }
-    }
-}
-
-impl Sub for Dual {
-    type Output = Self;
-    #[inline(always)]
-    fn sub(self, other: Self) -> Self {
-        Self { value: self.value - other.value, derivative: self.derivative - other.derivative }
-    }
-}
-
-impl Mul for Dual {
-    type Output = Self;
-    #[inline(always)]
-    fn mul(self, other: Self) -> Self {
-        let derivative = fma(self.value, other.derivative, self.derivative * other.value);
-        Self { value: self.value * other.value, derivative }
-    }
-}
-
-impl Neg for Dual {
-    type Output = Self;
-    #[inline(always)]
-    fn neg(self) -> Self {
-        Self { value: -self.value, derivative: -self.derivative }
-    }
-}
-
-impl Add<f32> for Dual {
-    type Output = Self;
-    #[inline(always)]
-    fn add(self, other: f32) -> Self {
-        Self { value: self.value + other, ..self }
-    }
-}
-
-impl Sub<f32> for Dual {
-    type Output = Self;
-    #[inline(always)]
-    fn sub(self, other: f32) -> Self {
-        Self { value: self.value - other, ..self }
-    }
-}
-
-impl Mul<f32> for Dual {
-    type Output = Self;
-    #[inline(always)]
-    fn mul(self, other: f32) -> Self {
-        Self { value: self.value * other, derivative: self.derivative * other }
-    }
-}
-
-impl Real for Dual {
-    #[inline(always)]
-    fn constant(value: f32) -> Self {
-        Self { value, derivative: 0.0 }
-    }
-    #[inline(always)]
-    fn value(self) -> f32 {
-        self.value
-    }
-    #[inline(always)]
-    fn mul_add(self, factor: f32, addend: f32) -> Self {
-        Self { value: fma(self.value, factor, addend), derivative: self.derivative * factor }
-    }
-    #[inline(always)]
-    fn add_product(self, a: f32, b: f32) -> Self {
-        Self { value: fma(a, b, self.value), ..self }
-    }
-    #[inline(always)]
-    fn exp(self) -> Self {
-        let value = Real::exp(self.value);
-        self.map(value, value)
-    }
-    #[inline(always)]
-    fn ln(self) -> Self {
-        self.map(Real::ln(self.value), rcp_approx(self.value))
-    }
-    #[inline(always)]
-    fn recip(self) -> Self {
-        let value = rcp_approx(self.value);
-        self.map(value, -value * value)
-    }
-    #[inline(always)]
-    fn sqrt(self) -> Self {
-        let value = sqrt_approx(self.value);
-        self.map(value, 0.5 * rcp_approx(value))
-    }
-    #[inline(always)]
-    fn tanh(self) -> Self {
-        let value = tanh_approx(self.value);
-        self.map(value, fma(-value, value, 1.0))
-    }
-    #[inline(always)]
-    fn abs(self) -> Self {
-        let sign = if self.value < 0.0 { -1.0 } else { 1.0 };
-        self.map(Real::abs(self.value), sign)
     }
 }

@@ -328,7 +328,7 @@ impl<C: Config> Pass<'_, C> {
                 let distance = distance + offset as f32;
                 let place = Position { batch, head, query, key, distance };
                 let score = &mut scores[I / 2 * 4 + 2 * HALF + I % 2];
-                let modified = function.score(*score * score_scale, place);
+                let modified = function.score(*score * score_scale, place) * function.factor();
                 *score = if function.mask(place) { modified } else { f32::NEG_INFINITY };
             });
         });

@@ -136,7 +136,7 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_, C::Function>) {
     }
 }
 
-impl<F> Arguments<'_, F> {
+impl<F: ScoreFunction> Arguments<'_, F> {
     /// The tile of this number, with its blocks if it begins in its sequence: of so many queries, and keys.
     ///
     /// # Safety
@@ -150,8 +150,13 @@ impl<F> Arguments<'_, F> {
         let blocks = KeyBlocks::new(band, sequence, tile.first_row, block_m, block_n);
         let tile_number = tile.first_row / block_m;
         let of = Listing { tile: tile_number, head: tile.head, batch: tile.batch };
-        // SAFETY: the caller's contract.
-        let blocks = unsafe { Walk::of(blocks, &self.lists, of) };
+        let blocks = if F::IS_PLAIN {
+            // A function that masks nothing has no lists of its own.
+            Walk::all(blocks)
+        } else {
+            // SAFETY: the caller's contract.
+            unsafe { Walk::of(blocks, &self.lists, of) }
+        };
         Work { tile, sequence, blocks }
     }
 
@@ -318,6 +323,8 @@ impl<C: Config> Consumer<'_, C> {
         // products under way are left alone until the wait for them.
         unsafe {
             let listed = ticket.get::<C::Function>(index);
+            let (slope, mut distance) = self.slope(ticket, listed.block);
+            self.set_biases(&mut scores, (slope, distance));
             mbarrier::wait_parity(shared.queries_full(consumer), at.parity);
             shared.key_pipeline().consumer_wait(at.keys);
             wgmma::fence_registers(&mut scores);
@@ -336,6 +343,9 @@ impl<C: Config> Consumer<'_, C> {
                 let is_first = index == 0;
                 index += 1;
                 let listed = ticket.get::<C::Function>(index);
+                // Without lists the blocks are neighbours.
+                distance -= C::BLOCK_N as i32;
+                self.set_biases(&mut scores, (slope, distance));
                 shared.key_pipeline().consumer_wait(at.keys);
                 if C::TURNS {
                     Barrier::Turn(consumer).sync();
@@ -390,7 +400,7 @@ impl<C: Config> Consumer<'_, C> {
         at.parity ^= 1;
     }
 
-    /// Starts `S = Q K^T`.
+    /// Starts `S = Q K^T`, or adds it to the biases.
     ///
     /// # Safety
     /// As for [`multiply`]; the stage is full.
@@ -399,7 +409,13 @@ impl<C: Config> Consumer<'_, C> {
         let queries = Boxes { first: queries, stride: C::QUERY_BOX };
         let keys = Boxes { first: self.shared.keys(stage), stride: C::KEY_BOX };
         // SAFETY: the caller's contract.
-        unsafe { multiply::<C::Element, _>(scores, queries, keys, C::HEAD) }
+        unsafe {
+            if C::Function::HAS_SLOPE {
+                multiply::<C::Element, _, true>(scores, queries, keys, C::HEAD)
+            } else {
+                multiply::<C::Element, _, false>(scores, queries, keys, C::HEAD)
+            }
+        }
     }
 
     /// Starts `O += P V`, or `O = P V` without `accumulate`.

@@ -194,12 +194,18 @@ impl Boxes {
     }
 }
 
-/// Starts `acc = A B^T` of operands whose columns, `columns` of them, are k: 128 bytes a box.
+/// Starts `acc = A B^T`, or `acc += A B^T` with `ADD`, of operands whose columns, `columns` of them, are k:
+/// 128 bytes a box.
 ///
 /// # Safety
 /// As for [`wgmma::mma`]; A has 64 lines, B as many as the accumulator has columns.
 #[inline(always)]
-pub unsafe fn multiply<E: Operand, F: Fragment>(acc: &mut F, a: Boxes, b: Boxes, columns: u32) {
+pub unsafe fn multiply<E: Operand, F: Fragment, const ADD: bool>(
+    acc: &mut F,
+    a: Boxes,
+    b: Boxes,
+    columns: u32,
+) {
     let (start_a, start_b) = (a.descriptor(), b.descriptor());
     unroll!(INDEX in 0..16, {
         if INDEX < (columns * E::TYPE.bytes() / K_BYTES) as usize {
@@ -208,7 +214,7 @@ pub unsafe fn multiply<E: Operand, F: Fragment>(acc: &mut F, a: Boxes, b: Boxes,
             let b = advance(start_b, piece * b.stride + inside);
             // SAFETY: the caller's contract.
             unsafe {
-                if INDEX == 0 {
+                if INDEX == 0 && !ADD {
                     wgmma::mma_overwrite::<E, E, F, 0, 0>(acc, a, b);
                 } else {
                     wgmma::mma::<E, E, F, 0, 0>(acc, a, b, true);

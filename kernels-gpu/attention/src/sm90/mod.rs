@@ -27,6 +27,7 @@
 //! | [`config`] | what a kernel is made of; the plan of its shared memory |
 //! | [`forward`] | producer and consumers |
 //! | `scores` | score functions and masks |
+//! | `line` | biases by the distance from the diagonal |
 //! | `results` | from registers to memory |
 //! | [`backward`] | gradients |
 //! | [`fp8`] | the forward pass of e4m3 operands |
@@ -40,6 +41,7 @@ pub mod forward;
 pub mod fp8;
 pub mod fragments;
 pub mod instances;
+mod line;
 mod results;
 pub mod schedule;
 mod scores;

@@ -137,7 +137,7 @@ impl Ticket {
         let ([first, end, first_whole, end_whole], [low, high, count, _]): ([u32; 4], [u32; 4]) = unsafe {
             (vector::load_shared_v4(self.address + 2 * UNIT), vector::load_shared_v4(self.address + 3 * UNIT))
         };
-        let list = if F::IS_IDENTITY {
+        let list = if F::IS_PLAIN {
             core::ptr::null()
         } else {
             (u64::from(high) << 32 | u64::from(low)) as usize as *const u32

@@ -7,17 +7,62 @@ use primitives::unroll;
 use super::config::Config;
 use super::forward::{Arguments, Consumer};
 use super::fragments::{Fragment, Rounded, steps};
+use super::line::{LEAST_SCALE, Line};
 use super::schedule::Ticket;
 use crate::block_lists::Listed;
 use crate::dropout::First;
 use crate::problem::Band;
-use crate::score::{Position, ScoreFunction};
+use crate::score::{Position, Real, Scaled, ScoreFunction};
 
 impl<C: Config> Consumer<'_, C> {
     /// The factor of scores in the softmax: the score function gets them with it.
     #[inline(always)]
     pub(super) fn softmax_scale(self) -> f32 {
-        if C::Function::IS_IDENTITY { self.arguments.params.scale } else { 1.0 }
+        let Arguments { params, function, .. } = self.arguments;
+        if C::Function::HAS_SLOPE {
+            params.scale.max(LEAST_SCALE)
+        } else if C::Function::IS_PLAIN {
+            params.scale
+        } else {
+            function.factor()
+        }
+    }
+
+    /// The slope of the score function, in sums of products, and the distance of the thread's first score in
+    /// a block.
+    ///
+    /// # Safety
+    /// As for [`Ticket::place`].
+    #[inline(always)]
+    pub(super) unsafe fn slope(self, ticket: Ticket, block: u32) -> (f32, i32) {
+        if !C::Function::HAS_SLOPE {
+            return (0.0, 0);
+        }
+        // SAFETY: the caller's contract.
+        let (tile, sequence) = unsafe { ticket.place() };
+        let slope = self.arguments.function.slope(tile.head) / self.softmax_scale();
+        let diagonal = self.arguments.params.band.diagonal(sequence.queries, sequence.keys);
+        let place = Self { thread: misc::opaque(self.thread), ..self };
+        let column = block * C::BLOCK_N + place.thread % 4 * 2;
+        (slope, column as i32 - diagonal - (tile.first_row + place.row()) as i32)
+    }
+
+    /// Puts the biases of the score function where the products of a block are to be added.
+    ///
+    /// # Safety
+    /// The whole warpgroup is here, and no product of these scores is under way.
+    #[inline(always)]
+    pub(super) unsafe fn set_biases(self, scores: &mut C::Scores, (slope, distance): (f32, i32)) {
+        if !C::Function::HAS_SLOPE {
+            return;
+        }
+        // SAFETY: the caller's contract.
+        let line = unsafe { Line::new::<C::Scores>(slope, distance, self.arguments.params.band) };
+        if line.is_bent() {
+            set(scores, |row, column| line.at::<true>(row, column));
+        } else {
+            set(scores, |row, column| line.at::<false>(row, column));
+        }
     }
 
     /// Which keys of a block the thread's two rows see, by the band and the function's mask: a bit each.
@@ -32,10 +77,10 @@ impl<C: Config> Consumer<'_, C> {
         let mut seen = [u32::MAX; 2];
         // SAFETY: the caller's contract.
         unsafe {
-            if C::Function::IS_IDENTITY {
+            if C::Function::IS_PLAIN {
                 return seen;
             }
-            const { assert!(C::Function::IS_IDENTITY || C::BLOCK_N <= 128, "a bit for each score of a row") };
+            const { assert!(C::Function::IS_PLAIN || C::BLOCK_N <= 128, "a bit for each score of a row") };
             // All are asked: behind a branch, loads of the mask's would wait for each other.
             if is_partial {
                 self.for_each(ticket, block, |row, column, at, is_in_band| {
@@ -92,7 +137,7 @@ impl<C: Config> Consumer<'_, C> {
         let Arguments { params, function, .. } = self.arguments;
         // SAFETY: the caller's contract.
         unsafe {
-            if C::Function::IS_IDENTITY {
+            if C::Function::IS_PLAIN {
                 if is_partial {
                     // Places are computed here, and not kept over blocks without a mask.
                     let place = Self { thread: misc::opaque(self.thread), ..self };
@@ -104,7 +149,7 @@ impl<C: Config> Consumer<'_, C> {
             let (x, scale) = (scores.as_mut(), params.scale);
             self.for_each(ticket, block, |row, column, at, _| {
                 let x = &mut x[column / 2 * 4 + 2 * row + column % 2];
-                *x = function.score(*x * scale, at);
+                *x = function.score(Scaled::score(*x, scale), at).value();
             });
             if warp_vote_any(FULL_MASK, seen != [u32::MAX; 2]) {
                 unroll!(ROW in 0..2, {
@@ -134,25 +179,43 @@ impl<C: Config> Consumer<'_, C> {
         let column = block * C::BLOCK_N + place.thread % 4 * 2;
         let diagonal = band.diagonal(sequence.queries, sequence.keys) + row as i32;
         let [last_query, last_key] = [sequence.queries - 1, sequence.keys - 1];
-        unroll!(ROW in 0..2, {
-            let query = (row + 8 * ROW as u32).min(last_query);
-            let distance = (column as i32 - diagonal - 8 * ROW as i32) as f32;
-            let visible = band.visible(diagonal + 8 * ROW as i32, sequence.keys);
-            let (first, end) = (visible.first as i32 - column as i32, visible.end as i32 - column as i32);
-            unroll!(STEP in 0..32, {
-                if STEP < steps::<C::Scores>() {
+        let distance = (column as i32 - diagonal) as f32;
+        let bounds = [0, 8].map(|below| {
+            let visible = band.visible(diagonal + below, sequence.keys);
+            [visible.first as i32 - column as i32, visible.end as i32 - column as i32]
+        });
+        // Row by row inside: places with the same distance are beside each other.
+        unroll!(STEP in 0..32, {
+            if STEP < steps::<C::Scores>() {
+                unroll!(ROW in 0..2, {
+                    let query = (row + 8 * ROW as u32).min(last_query);
+                    let [first, end] = bounds[ROW];
                     unroll!(I in 0..2, {
-                        let offset = (8 * STEP + I) as u32;
-                        let key = (column + offset).min(last_key);
-                        let distance = distance + offset as f32;
+                        let offset = (8 * STEP + I) as i32;
+                        let key = (column + offset as u32).min(last_key);
+                        let distance = distance + (offset - 8 * ROW as i32) as f32;
                         let at = Position { batch: tile.batch, head: tile.head, query, key, distance };
-                        let is_in_band = offset as i32 >= first && (offset as i32) < end;
-                        each(ROW, 2 * STEP + I, at, is_in_band);
+                        each(ROW, 2 * STEP + I, at, offset >= first && offset < end);
                     });
-                }
-            });
+                });
+            }
         });
     }
+}
+
+/// Sets a thread's scores to numbers by their row and column, counted from the thread's first.
+#[inline(always)]
+fn set<S: Fragment>(scores: &mut S, number: impl Fn(i32, i32) -> f32) {
+    let x = scores.as_mut();
+    unroll!(STEP in 0..32, {
+        if STEP < steps::<S>() {
+            unroll!(ROW in 0..2, {
+                unroll!(I in 0..2, {
+                    x[4 * STEP + 2 * ROW + I] = number(8 * ROW as i32, (8 * STEP + I) as i32);
+                });
+            });
+        }
+    });
 }
 
 /// Sets the scores of keys that a query does not see to minus infinity. The thread's first score is that of

@@ -71,7 +71,7 @@ impl<C: Config> Consumer<'_, C> {
         unsafe {
             self.shared.query_pipeline().consumer_wait(state);
             wgmma::fence();
-            multiply::<C::Element, _>(scores, self.own_lines(self.shared.keys()), queries, C::HEAD);
+            multiply::<C::Element, _, false>(scores, self.own_lines(self.shared.keys()), queries, C::HEAD);
             wgmma::commit_group();
         }
     }
@@ -87,7 +87,8 @@ impl<C: Config> Consumer<'_, C> {
         unsafe {
             self.shared.gradient_pipeline().consumer_wait(state);
             wgmma::fence();
-            multiply::<C::Element, _>(weighted, self.own_lines(self.shared.values()), gradients, C::HEAD);
+            let values = self.own_lines(self.shared.values());
+            multiply::<C::Element, _, false>(weighted, values, gradients, C::HEAD);
             wgmma::commit_group();
         }
     }

@@ -4,7 +4,9 @@
 //! call, as the derivative of a [`Dual`]. dV takes `P`; dS takes `P f'` where it takes `P` else, so the
 //! derivatives need no registers of their own.
 
-use cuda_std::fastmath::{ex2_approx, fma};
+use core::f32::consts::LOG2_E;
+
+use cuda_std::fastmath::ex2_approx;
 use cuda_std::warp::{FULL_MASK, warp_vote_any};
 use cuda_std::{misc, vector};
 use primitives::unroll;
@@ -13,7 +15,7 @@ use super::config::Config;
 use super::consumer::{Consumer, only};
 use super::work::{Turn, Work};
 use crate::problem::Seen;
-use crate::score::{Dual, Position, ScoreFunction};
+use crate::score::{Dual, Position, Real, Scaled, ScoreFunction};
 use crate::sm90::fragments::{Rounded, steps};
 
 /// Where a thread's scores of a tile stand: two keys, 8 apart, and two of every eight queries.
@@ -154,6 +156,7 @@ impl<C: Config> Consumer<'_, C> {
         let places = unsafe { self.places(self.ticket(stage).read()) };
         let from = self.shared.logarithms(stage) + places.first_query % 8 * 4;
         let mut kept = Rounded::zero();
+        let factor = self.function.factor();
         let x = scores.as_mut();
         unroll!(STEP in 0..16, {
             if STEP < steps::<C::Scores>() {
@@ -162,11 +165,12 @@ impl<C: Config> Consumer<'_, C> {
                 unroll!(ROW in 0..2, {
                     let (place, pair) = (4 * STEP + 2 * ROW, 2 * STEP + ROW);
                     let [low, high] = [0, 1].map(|i| {
-                        let score = Dual::score(x[place + i] * self.arguments.params.scale);
-                        let score = self.function.score(score, places.get::<HIDDEN>(STEP, i, ROW));
-                        let exponent = fma(score.value, core::f32::consts::LOG2_E, -logarithms[i]);
-                        let weight = ex2_approx(exponent);
-                        let kept = weight * score.derivative;
+                        let score = Scaled::score(x[place + i], self.arguments.params.scale);
+                        let place = places.get::<HIDDEN>(STEP, i, ROW);
+                        let score = self.function.score(Dual::score(score), place).parts();
+                        let [score, derivative] = score.map(|part| part * factor);
+                        let weight = ex2_approx((score * LOG2_E - logarithms[i]).value());
+                        let kept = weight * derivative.value();
                         if HIDDEN { [weight, kept].map(|x| only(x, seen[ROW], 2 * STEP + i)) } else { [weight, kept] }
                     });
                     weights.set_pair::<C::Element>(pair, low[0], high[0]);

@@ -255,7 +255,7 @@ impl<'a, C: Config> Consumer<'a, C> {
         unsafe {
             wgmma::fence_registers(scores);
             wgmma::fence();
-            multiply::<E4M3, _>(scores, queries, keys, C::HEAD);
+            multiply::<E4M3, _, false>(scores, queries, keys, C::HEAD);
             wgmma::commit_group();
             wgmma::wait_group::<0>();
             wgmma::fence_registers(scores);
