@@ -16,7 +16,7 @@ use ironwarp::{DType, DeviceBuffer, Error, Stream, Tensor};
 use testkit::{Family, input};
 
 /// Rows and columns. Rows of less than a vector are the direct engine's.
-const SHAPES: [[usize; 2]; 5] = [[20, 40], [5, 3], [6, 768], [3, 2400], [2, 14_000]];
+const SHAPES: [[usize; 2]; 6] = [[20, 40], [5, 3], [6, 768], [3, 2400], [2, 14_000], [2, 4096]];
 
 pub fn stops() -> Vec<Stop> {
     let mut stops = Vec::new();
