@@ -35,7 +35,8 @@
 //! | `IRONWARP_ALLOCATOR` | `caching` (default), or `passthrough`: a driver allocation for each buffer, for tools that watch those |
 //! | `IRONWARP_ALLOCATOR_DEBUG` | `1`: red zones around buffers and NaN bytes in them; see `Device::check_memory` |
 //! | `IRONWARP_GEMM` | prefer configurations whose name contains this ([`ops::gemm::select`]) |
-//! | `IRONWARP_TUNER_RECORDS`, `IRONWARP_TUNING` | file of [`ops::tuning::Tuner::from_env`], and `measure` (default) or `recorded` |
+//! | `IRONWARP_TUNER_RECORDS` | file of [`ops::tuning::Tuner::from_env`] |
+//! | `IRONWARP_TUNING` | `measure` (default) or `recorded`: whether it measures what has no record |
 //! | `IRONWARP_LAUNCH_BLOCKING` | `1`: wait after each launch, so that an error names the launch that caused it |
 //!
 //! The book's page "Environment variables" has the others.

@@ -4,9 +4,17 @@
 //! | calls | what configurations differ by |
 //! |---|---|
 //! | [`Matmul`](super::gemm::Matmul) | kernel, tile, cluster, parts of k, copies of operands |
-//! | [`Attention`](super::attention::Attention), [`Quantized`](super::attention::Quantized), [`Modified`](super::attention::Modified) | kernel: tiles of queries, blocks of keys |
-//! | [`Backward`](super::attention::Backward), [`ModifiedBackward`](super::attention::ModifiedBackward) | kernel |
-//! | [`Decode`](super::attention::Decode), [`ModifiedDecode`](super::attention::ModifiedDecode) | kernel, and the number of blocks: how sequences are cut |
+//! | [`Attention`], [`Quantized`], [`Modified`] | kernel: tiles of queries, blocks of keys |
+//! | [`Backward`], [`ModifiedBackward`] | kernel |
+//! | [`Decode`], [`ModifiedDecode`] | kernel, and the number of blocks: how sequences are cut |
+//!
+//! [`Attention`]: super::attention::Attention
+//! [`Quantized`]: super::attention::Quantized
+//! [`Modified`]: super::attention::Modified
+//! [`Backward`]: super::attention::Backward
+//! [`ModifiedBackward`]: super::attention::ModifiedBackward
+//! [`Decode`]: super::attention::Decode
+//! [`ModifiedDecode`]: super::attention::ModifiedDecode
 //!
 //! ```no_run
 //! use half::bf16;
