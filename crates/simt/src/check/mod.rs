@@ -40,7 +40,7 @@ use settled::Settled;
 use sync::{BlockSync, ThreadSync, View};
 pub(crate) use sync::{
     ClusterRelease, Learnt, Released, atomic_order, completed, fence, group_ends, knows_of, proxy_fence,
-    synchronise, synchronise_grid,
+    publish_earlier_launches, synchronise, synchronise_grid,
 };
 
 /// One access of a simulated thread.

@@ -61,6 +61,8 @@ pub(crate) struct BlockSync {
     epoch: Cell<u64>,
     floor: Cell<u32>,
     history: RefCell<Option<Arc<History>>>,
+    /// `history` as it was when the block began: what earlier launches have learnt.
+    taught: RefCell<Option<Arc<History>>>,
     /// Whether a thread has learnt of other blocks since the last barrier of the block.
     has_news: Cell<bool>,
     /// The widest fence since the last barrier of the block.
@@ -190,6 +192,7 @@ impl BlockSync {
         self.next_epoch();
         self.floor.set(1);
         self.history.take();
+        self.taught.take();
         self.has_news.set(false);
         self.fence.set(None);
         self.fenced.take();
@@ -480,6 +483,19 @@ pub(crate) fn fence(thread: &Thread, scope: Scope) {
     let publication = thread.check.sync.publication(thread, scope);
     thread.check.sync.fenced.replace(Some(publication));
     sync.fence.set(sync.fence.get().max(Some(scope)));
+}
+
+/// Publishes, with later atomic operations of the thread, what was over when its launch began and what earlier
+/// launches have learnt. A fence that the thread has carried out covers that too.
+pub(crate) fn publish_earlier_launches(thread: &Thread) {
+    let mut history = thread.block().check.sync.taught.borrow().clone();
+    let begun = thread.group().launch.membership.begun;
+    if begun > history.as_ref().map_or(0, |history| history.ended()) {
+        Arc::make_mut(history.get_or_insert_default()).end(begun);
+    }
+    let own = Seen { floor: 0, clock: None, wide: true };
+    let publication = Publication { own, history, scope: Scope::System };
+    thread.check.sync.fenced.borrow_mut().get_or_insert(publication);
 }
 
 /// The thread carries out an atomic operation. It publishes the knowledge that its order or an earlier

@@ -5,7 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ironwarp_simt::memory::{Scope, Tracked, atomic_load, atomic_store, fence, load, store};
-use ironwarp_simt::{Fault, FaultKind, LaunchConfig, Options, Site, run};
+
+use ironwarp_simt::{Fault, FaultKind, LaunchConfig, Options, Site, grid, run};
 
 use crate::common::SEEDS;
 
@@ -288,6 +289,55 @@ fn launches_come_after_those_that_have_ended() {
             ok(&|| words.tell(READY, 1, Release, SYSTEM));
             late.join().expect("no panic").expect("no fault");
         });
+    }
+}
+
+/// A producer of two launches: the second one tells, by a relaxed word, what the first one wrote while the
+/// consumer ran. What the second one writes itself is another matter.
+fn produces_before(seed: u64, publishes: bool, writes_late: bool) -> [Option<Box<Fault>>; 2] {
+    let mut words = [0u32; 8];
+    let tracked = Tracked::new(&mut words, "words");
+    let words = Words(tracked.as_ptr());
+    let options =
+        |device| Options { spin_limit: LIMIT, ..Options::default().seed(seed).check(true).device(device) };
+    let config = LaunchConfig::linear(1, 1);
+    let write = |words: Words| words.set(DATA, 7);
+    std::thread::scope(|scope| {
+        let consumer =
+            scope.spawn(|| run(&config, &options(1), || consumes(Acquire, None, SYSTEM)(words)).err());
+        let first = run(&config, &options(0), || {
+            words.wait(THERE, 1, Relaxed, SYSTEM);
+            if !writes_late {
+                write(words);
+            }
+        });
+        let second = run(&config, &options(0), || {
+            if writes_late {
+                write(words);
+            }
+            if publishes {
+                grid::publish_dependencies();
+            }
+            words.tell(READY, 1, Relaxed, SYSTEM);
+            words.wait(READ, 1, Relaxed, SYSTEM);
+        });
+        [first.and(second).err(), consumer.join().expect("no panic")]
+    })
+}
+
+#[test]
+fn what_earlier_launches_wrote_can_be_published_without_a_release() {
+    let _alone = ONE_TEST_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    for seed in 0..FEW {
+        assert_eq!(produces_before(seed, true, false), [None, None], "seed {seed}");
+        for (publishes, writes_late) in [(false, false), (true, true)] {
+            let faults = produces_before(seed, publishes, writes_late);
+            let race = faults.iter().flatten().any(|fault| fault.kind == FaultKind::LaunchRace);
+            assert!(
+                race,
+                "seed {seed}, published: {publishes}, by the second launch: {writes_late}: {faults:?}"
+            );
+        }
     }
 }
 

@@ -78,7 +78,10 @@ fn exchange(
         });
         let told = Arc::make_mut(&mut board[at].1);
         let ended = told.ended();
-        told.add(number, publication.own);
+        // A floor of 0 says nothing of the block itself.
+        if publication.own.floor > 0 {
+            told.add(number, publication.own);
+        }
         if let Some(history) = publication.history {
             told.join(&history);
         }
@@ -118,7 +121,9 @@ impl Learnt {
 
     /// Gives the knowledge to a block that is about to begin.
     pub fn teach(&self, block: &Block) {
-        block.check.sync.history.replace(self.history());
+        let history = self.history();
+        block.check.sync.taught.replace(history.clone());
+        block.check.sync.history.replace(history);
     }
 }
 
