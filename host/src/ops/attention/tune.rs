@@ -47,10 +47,6 @@ impl<E: Row> Choosing<E> {
         Choosing { problem, table, tile: None, is_deterministic: false }
     }
 
-    fn explain(&self, device: &Device, config: Config, source: Source) -> Choice {
-        select::explain(self.table, &self.problem, device, config, source)
-    }
-
     fn place(&self, device: &Device, config: Config) -> Result<usize> {
         select::place_of(self.table, &self.problem, device, config)
     }
@@ -58,6 +54,7 @@ impl<E: Row> Choosing<E> {
 
 impl<E: Row> Task for Choosing<E> {
     type Config = Config;
+    type Choice = Choice;
 
     /// As in `attention_bf16_64 .. attention_f16_256: bf16 [2, 512, 16, 128] on [2, 512, 16, 128], causal`.
     fn key(&self) -> String {
@@ -84,6 +81,10 @@ impl<E: Row> Task for Choosing<E> {
             .map(|Candidate { config, estimate_us, .. }| (config, estimate_us))
             .filter(|(config, _)| fits(config))
             .collect()
+    }
+
+    fn explain(&self, device: &Device, config: Config, source: Source) -> Result<Choice> {
+        Ok(select::explain(self.table, &self.problem, device, config, source))
     }
 }
 
@@ -160,18 +161,7 @@ impl SpareGradients {
 macro_rules! choosing {
     ($entry:ty, $spare:ty) => {
         type Task = Choosing<$entry>;
-        type Choice = Choice;
         type Spare = $spare;
-
-        fn explain(
-            &self,
-            task: &Self::Task,
-            device: &Device,
-            config: Config,
-            source: Source,
-        ) -> Result<Choice> {
-            Ok(task.explain(device, config, source))
-        }
 
         fn queue(self, stream: &Stream, task: &Self::Task, config: Config) -> Result<()> {
             self.launch(stream, &task.problem, task.place(stream.device(), config)?)
@@ -190,15 +180,9 @@ impl Call for Attention<'_> {
         SpareResults::new(stream, &self.out, self.log_sum_exp.as_ref())
     }
 
-    fn rehearse(
-        &mut self,
-        stream: &Stream,
-        task: &Choosing<Entry>,
-        config: Config,
-        spare: &mut SpareResults,
-    ) -> Result<()> {
+    fn elsewhere<'s>(&'s mut self, spare: &'s mut SpareResults) -> Result<impl Call<Task = Self::Task>> {
         let (out, log_sum_exp) = spare.views(&self.out)?;
-        self.with_results(out, log_sum_exp).queue(stream, task, config)
+        Ok(self.with_results(out, log_sum_exp))
     }
 }
 
@@ -214,15 +198,9 @@ impl Call for Quantized<'_> {
         self.attention.spare(stream)
     }
 
-    fn rehearse(
-        &mut self,
-        stream: &Stream,
-        task: &Choosing<Entry>,
-        config: Config,
-        spare: &mut SpareResults,
-    ) -> Result<()> {
+    fn elsewhere<'s>(&'s mut self, spare: &'s mut SpareResults) -> Result<impl Call<Task = Self::Task>> {
         let (out, log_sum_exp) = spare.views(&self.attention.out)?;
-        self.with_results(out, log_sum_exp).queue(stream, task, config)
+        Ok(self.with_results(out, log_sum_exp))
     }
 }
 
@@ -243,15 +221,9 @@ where
         self.attention.spare(stream)
     }
 
-    fn rehearse(
-        &mut self,
-        stream: &Stream,
-        task: &Choosing<Entry>,
-        config: Config,
-        spare: &mut SpareResults,
-    ) -> Result<()> {
+    fn elsewhere<'s>(&'s mut self, spare: &'s mut SpareResults) -> Result<impl Call<Task = Self::Task>> {
         let (out, log_sum_exp) = spare.views(&self.attention.out)?;
-        self.with_results(out, log_sum_exp).queue(stream, task, config)
+        Ok(self.with_results(out, log_sum_exp))
     }
 }
 
@@ -267,15 +239,9 @@ impl Call for Backward<'_> {
         SpareGradients::new(stream, self)
     }
 
-    fn rehearse(
-        &mut self,
-        stream: &Stream,
-        task: &Choosing<BackwardEntry>,
-        config: Config,
-        spare: &mut SpareGradients,
-    ) -> Result<()> {
+    fn elsewhere<'s>(&'s mut self, spare: &'s mut SpareGradients) -> Result<impl Call<Task = Self::Task>> {
         let (gradients, sinks) = spare.views(&self.gradients)?;
-        self.with_results(gradients, sinks).queue(stream, task, config)
+        Ok(self.with_results(gradients, sinks))
     }
 }
 
@@ -297,14 +263,8 @@ where
         self.backward.spare(stream)
     }
 
-    fn rehearse(
-        &mut self,
-        stream: &Stream,
-        task: &Choosing<BackwardEntry>,
-        config: Config,
-        spare: &mut SpareGradients,
-    ) -> Result<()> {
+    fn elsewhere<'s>(&'s mut self, spare: &'s mut SpareGradients) -> Result<impl Call<Task = Self::Task>> {
         let (gradients, sinks) = spare.views(&self.backward.gradients)?;
-        self.with_results(gradients, sinks).queue(stream, task, config)
+        Ok(self.with_results(gradients, sinks))
     }
 }

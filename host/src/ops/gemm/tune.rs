@@ -14,6 +14,7 @@ use super::{backend, select};
 
 impl Task for Problem {
     type Config = Config;
+    type Choice = Choice;
 
     fn key(&self) -> String {
         self.to_string()
@@ -27,20 +28,19 @@ impl Task for Problem {
         let candidates = select::candidates(self, device).into_iter();
         candidates.map(|Candidate { config, estimate_us, .. }| (config, estimate_us)).collect()
     }
+
+    fn explain(&self, device: &Device, config: Config, source: Source) -> Result<Choice> {
+        select::explain(self, device, config, source)
+    }
 }
 
 impl Call for Matmul<'_> {
     type Task = Problem;
-    type Choice = Choice;
     /// Another C, and another amax.
     type Spare = (Spare, DeviceBuffer<f32>);
 
     fn task(&self, stream: &Stream) -> Result<Problem> {
         self.checked(stream)
-    }
-
-    fn explain(&self, problem: &Problem, device: &Device, config: Config, source: Source) -> Result<Choice> {
-        select::explain(problem, device, config, source)
     }
 
     fn spare(&self, stream: &Stream) -> Result<Self::Spare> {
@@ -49,17 +49,11 @@ impl Call for Matmul<'_> {
         Ok((Spare::new(stream, data, bytes)?, DeviceBuffer::zeroed(stream, 1)?))
     }
 
-    fn rehearse(
-        &mut self,
-        stream: &Stream,
-        problem: &Problem,
-        config: Config,
-        (spare, amax): &mut Self::Spare,
-    ) -> Result<()> {
+    fn elsewhere<'s>(&'s mut self, (spare, amax): &'s mut Self::Spare) -> Result<impl Call<Task = Problem>> {
         let MatrixMut { dtype, shape, .. } = self.c;
         let c = MatrixMut { data: spare.view_mut()?, dtype, shape };
-        let amax = problem.epilogue.amax.then(|| amax.view_mut());
-        backend::run(stream, self.with_results(c, amax).folded(), problem, &config)
+        let amax = self.epilogue.amax.is_some().then(|| amax.view_mut());
+        Ok(self.with_results(c, amax))
     }
 
     fn queue(self, stream: &Stream, problem: &Problem, config: Config) -> Result<()> {

@@ -8,6 +8,8 @@ use crate::error::Result;
 use crate::memory::{DeviceBuffer, DeviceViewMut};
 use crate::stream::Stream;
 
+use super::tuner::Source;
+
 /// A call that a [`Tuner`](super::Tuner) can measure.
 pub trait Tunable: Call {}
 
@@ -17,6 +19,8 @@ impl<C: Call> Tunable for C {}
 pub trait Task: Copy + Eq + Hash + Send + 'static {
     /// One of them. Its text is unique among them.
     type Config: Copy + PartialEq + Display + Send + 'static;
+    /// Tells of a choice.
+    type Choice;
 
     /// The key of its record.
     fn key(&self) -> String;
@@ -26,41 +30,27 @@ pub trait Task: Copy + Eq + Hash + Send + 'static {
 
     /// The configurations that can do it, the likely fastest first, with estimates of their times.
     fn candidates(&self, device: &Device) -> Vec<(Self::Config, f64)>;
+
+    /// Tells of a configuration.
+    fn explain(&self, device: &Device, config: Self::Config, source: Source) -> Result<Self::Choice>;
 }
 
 /// A call with its operands.
 pub trait Call: Sized {
     /// All that its configurations depend on.
     type Task: Task;
-    /// Tells of a choice.
-    type Choice;
     /// Memory for results, other than the call's.
     type Spare;
 
     /// Checks the operands on the stream's device.
     fn task(&self, stream: &Stream) -> Result<Self::Task>;
 
-    /// Tells of a configuration.
-    fn explain(
-        &self,
-        task: &Self::Task,
-        device: &Device,
-        config: <Self::Task as Task>::Config,
-        source: super::Source,
-    ) -> Result<Self::Choice>;
-
     /// Memory for a measurement.
     fn spare(&self, stream: &Stream) -> Result<Self::Spare>;
 
-    /// Queues it with results elsewhere. All that it may change of the call's operands is what the call
+    /// The same call with results elsewhere. All that it may change of the call's operands is what the call
     /// itself changes, in the same way.
-    fn rehearse(
-        &mut self,
-        stream: &Stream,
-        task: &Self::Task,
-        config: <Self::Task as Task>::Config,
-        spare: &mut Self::Spare,
-    ) -> Result<()>;
+    fn elsewhere<'s>(&'s mut self, spare: &'s mut Self::Spare) -> Result<impl Call<Task = Self::Task>>;
 
     /// Queues it.
     fn queue(self, stream: &Stream, task: &Self::Task, config: <Self::Task as Task>::Config) -> Result<()>;

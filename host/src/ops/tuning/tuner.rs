@@ -152,14 +152,14 @@ impl Tuner {
     ///
     /// # Errors
     /// As the call's own `explain`.
-    pub fn explain<C: Tunable>(&self, stream: &Stream, call: C) -> Result<C::Choice> {
+    pub fn explain<C: Tunable>(&self, stream: &Stream, call: C) -> Result<<C::Task as Task>::Choice> {
         let task = call.task(stream)?;
         stream.same_device("the tuner", &self.device)?;
         let (config, source) = match self.recorded(&task) {
             Some((config, microseconds)) => (config, Source::Record { microseconds }),
             None => (task.choice(&self.device)?, Source::Estimate),
         };
-        call.explain(&task, &self.device, config, source)
+        task.explain(&self.device, config, source)
     }
 
     /// The configuration for a task that is asked for the first time, and whether a new record of it could be

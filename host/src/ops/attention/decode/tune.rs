@@ -34,13 +34,14 @@ impl Hash for Choosing {
 }
 
 impl Choosing {
-    fn plan(&self, device: &Device, config: DecodeConfig, source: Source) -> Result<DecodePlan> {
-        Ok(DecodePlan { source, ..DecodePlan::with(self.problem, self.kernels, device, config)? })
+    fn plan(&self, device: &Device, config: DecodeConfig) -> Result<DecodePlan> {
+        DecodePlan::with(self.problem, self.kernels, device, config)
     }
 }
 
 impl Task for Choosing {
     type Config = DecodeConfig;
+    type Choice = DecodePlan;
 
     /// As in `attention_decode_bf16_64 .. attention_decode_f16_256: bf16 [32, 1, 32, 128] on ..`.
     fn key(&self) -> String {
@@ -62,25 +63,18 @@ impl Task for Choosing {
         let plans = DecodePlan::candidates(self.problem, self.kernels, device, self.blocks).into_iter();
         plans.map(|plan| (plan.config(), plan.estimate_us)).collect()
     }
+
+    fn explain(&self, device: &Device, config: DecodeConfig, source: Source) -> Result<DecodePlan> {
+        Ok(DecodePlan { source, ..self.plan(device, config)? })
+    }
 }
 
 impl Call for Decode<'_> {
     type Task = Choosing;
-    type Choice = DecodePlan;
     type Spare = SpareResults;
 
     fn task(&self, stream: &Stream) -> Result<Choosing> {
         Ok(Choosing { problem: self.checked(stream)?, kernels: PLAIN, blocks: self.blocks })
-    }
-
-    fn explain(
-        &self,
-        task: &Choosing,
-        device: &Device,
-        config: DecodeConfig,
-        source: Source,
-    ) -> Result<DecodePlan> {
-        task.plan(device, config, source)
     }
 
     fn spare(&self, stream: &Stream) -> Result<SpareResults> {
@@ -88,19 +82,13 @@ impl Call for Decode<'_> {
     }
 
     /// New keys go to the cache, as they will.
-    fn rehearse(
-        &mut self,
-        stream: &Stream,
-        task: &Choosing,
-        config: DecodeConfig,
-        spare: &mut SpareResults,
-    ) -> Result<()> {
+    fn elsewhere<'s>(&'s mut self, spare: &'s mut SpareResults) -> Result<impl Call<Task = Choosing>> {
         let (out, log_sum_exp) = spare.views(&self.out)?;
-        self.with_results(out, log_sum_exp).queue(stream, task, config)
+        Ok(self.with_results(out, log_sum_exp))
     }
 
     fn queue(self, stream: &Stream, task: &Choosing, config: DecodeConfig) -> Result<()> {
-        launch::launch(stream, &task.plan(stream.device(), config, Source::Estimate)?, self)
+        launch::launch(stream, &task.plan(stream.device(), config)?, self)
     }
 }
 
@@ -111,7 +99,6 @@ where
     StructArgs<F, V>: Arg<Value<F>> + Clone,
 {
     type Task = Choosing;
-    type Choice = DecodePlan;
     type Spare = SpareResults;
 
     fn task(&self, stream: &Stream) -> Result<Choosing> {
@@ -119,33 +106,17 @@ where
         Ok(Choosing { problem, kernels: Self::KERNELS, blocks })
     }
 
-    fn explain(
-        &self,
-        task: &Choosing,
-        device: &Device,
-        config: DecodeConfig,
-        source: Source,
-    ) -> Result<DecodePlan> {
-        task.plan(device, config, source)
-    }
-
     fn spare(&self, stream: &Stream) -> Result<SpareResults> {
         self.decode.spare(stream)
     }
 
-    fn rehearse(
-        &mut self,
-        stream: &Stream,
-        task: &Choosing,
-        config: DecodeConfig,
-        spare: &mut SpareResults,
-    ) -> Result<()> {
+    fn elsewhere<'s>(&'s mut self, spare: &'s mut SpareResults) -> Result<impl Call<Task = Choosing>> {
         let (out, log_sum_exp) = spare.views(&self.decode.out)?;
         let (function, decode) = (self.function.clone(), self.decode.with_results(out, log_sum_exp));
-        ModifiedDecode { decode, function }.queue(stream, task, config)
+        Ok(ModifiedDecode { decode, function })
     }
 
     fn queue(self, stream: &Stream, task: &Choosing, config: DecodeConfig) -> Result<()> {
-        self.launch(stream, &task.plan(stream.device(), config, Source::Estimate)?)
+        self.launch(stream, &task.plan(stream.device(), config)?)
     }
 }
