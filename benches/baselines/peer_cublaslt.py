@@ -4,6 +4,7 @@ cuBLAS is column-major, so it computes the transpose of the row-major result: `C
 beside a result of its own; it is added before an activation, so only without one is it what the other peers compute.
 """
 import ctypes
+import time
 from ctypes import byref, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
 
 import torch
@@ -12,6 +13,9 @@ CANDIDATES = 32
 WORKSPACE_BYTES = 32 << 20
 # Runs of each candidate that are timed, after one that is not.
 TRIALS = 10
+# Where the time of the search is limited: candidates that are timed in any case, and the part of that time from which one run is enough.
+AT_LEAST = 4
+LONG = 0.01
 # cublasLt.h
 TYPES = {"f32": 0, "tf32": 0, "f64": 1, "f16": 2, "bf16": 14, "e4m3": 28, "e5m2": 29}
 COMPUTE_32F, COMPUTE_32F_FAST_TF32 = 68, 77
@@ -112,22 +116,32 @@ class Matmul:
             byref(self.beta), added, self.result, c_pointer, self.result, self.algo, c_void_p(self.workspace.data_ptr()),
             c_size_t(WORKSPACE_BYTES), c_void_p(torch.cuda.current_stream().cuda_stream)))
 
-    def search(self, operands):
-        """Keeps the fastest candidate."""
+    def timed(self, operands, trials):
+        """Milliseconds of a run."""
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        best = None
-        for candidate in self.candidates():
+        start.record()
+        for trial in range(trials):
+            self.run(operands[trial % len(operands)])
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / trials
+
+    def search(self, operands, limit_ms=None):
+        """Keeps the fastest candidate. Returns a note where the time was over before all were timed."""
+        begun, best, note = time.perf_counter(), None, None
+        candidates = self.candidates()
+        for done, candidate in enumerate(candidates):
+            if limit_ms and done >= AT_LEAST and best and 1e3 * (time.perf_counter() - begun) > limit_ms:
+                note = "%d of %d algorithms timed in %d ms" % (done, len(candidates), 1e3 * (time.perf_counter() - begun))
+                break
             self.algo = byref(candidate, Heuristic.algo.offset)
             try:
                 self.run(operands[0])
-                start.record()
-                for trial in range(TRIALS):
-                    self.run(operands[trial % len(operands)])
-                end.record()
-                end.synchronize()
+                elapsed = self.timed(operands, 1) if limit_ms else 0
+                if not limit_ms or elapsed < LONG * limit_ms:
+                    elapsed = self.timed(operands, TRIALS)
             except RuntimeError:
                 continue  # Proposed, but refuses this problem.
-            elapsed = start.elapsed_time(end)
             if best is None or elapsed < best[0]:
                 best = (elapsed, candidate)
         if best is None:
@@ -135,6 +149,7 @@ class Matmul:
         # Kept with the object: `algo` points into it.
         self.kept = best[1]
         self.algo = byref(self.kept, Heuristic.algo.offset)
+        return note
 
     def __del__(self):
         for layout in (getattr(self, name, None) for name in ("first", "second", "result")):

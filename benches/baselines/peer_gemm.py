@@ -2,14 +2,14 @@
 
 Requests have m, n, k, dtype (bf16, f16, tf32, f32, e4m3, e5m2), and may have batch (1), trans_a, trans_b (false), out (the dtype of the
 result; that of the inputs, bf16 for 8-bit ones) and epilogue: none, or a bias, relu, gelu, silu or swiglu (of columns 2j and 2j + 1 one),
-residual, in this order, as in bias_gelu.
+residual, in this order, as in bias_gelu. For cuBLASLt also `launches` of a graph, at least, and `search_ms`, the time of its search.
 `A` is [m, k], or [k, m] with trans_a; `B` is [k, n], or [n, k] with trans_b.
 """
 import torch
 import torch.nn.functional as F
 
 from peer_cublaslt import Matmul
-from peer_timing import DTYPES, Device, Graph, random, sets
+from peer_timing import DTYPES, GRAPH_LAUNCHES, Device, Graph, random, sets
 
 ACTIVATIONS = {"relu": F.relu, "gelu": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu,
                "swiglu": lambda x: swiglu(x)}
@@ -119,9 +119,11 @@ def with_cublaslt(request):
     epilogue = "_".join(terms[:-1] if has_residual else terms) or "none"
     residual = random([m, n], out) if has_residual else None
     matmul = Matmul((m, n, k, batch), inputs, out, bool(request.get("trans_a")), bool(request.get("trans_b")), epilogue, residual)
-    matmul.search(operands)
+    note = matmul.search(operands, request.get("search_ms"))
     # Captured, so that what Python costs a call is not held against it.
-    return Graph("cublaslt", operands, matmul.run)
+    graph = Graph("cublaslt", operands, matmul.run, request.get("launches") or GRAPH_LAUNCHES)
+    graph.note = note
+    return graph
 
 
 OPS = {"torch": with_torch, "scaled_mm": with_scaled_mm, "cublaslt": with_cublaslt}

@@ -8,7 +8,8 @@ The bench program starts `python3 serve.py` and writes one JSON object a line to
     {"facts": true}                                                                         ->  {"facts": "PyTorch 2.11.0; .."}
 
 What goes wrong is answered as {"error": "why"}, and the next request works. `prepare` names a topic and one of its ops: the module
-`peer_TOPIC.py` has a dict `OPS` of functions, which take the request and return an object with `label` and `sample(runs)`;
+`peer_TOPIC.py` has a dict `OPS` of functions, which take the request and return an object with `label` and `sample(runs)`,
+and may have a `note`, which the answer has too and the bench program prints;
 the latter returns how many runs it made and the milliseconds that they took. `sets` says through how many sets of operands the
 runs rotate, so that none is found in the L2 cache. Inputs are random, seeded by nothing: nobody compares results here.
 """
@@ -50,7 +51,8 @@ class Server:
             op = prepare(request)
             self.ops[self.next] = op
             self.next += 1
-            return {"id": self.next - 1, "label": op.label}
+            note = getattr(op, "note", None)
+            return {"id": self.next - 1, "label": op.label, **({"note": note} if note else {})}
         if "sample" in request:
             runs, milliseconds = self.ops[request["sample"]].sample(max(1, int(request["runs"])))
             return {"runs": runs, "milliseconds": milliseconds}

@@ -13,6 +13,8 @@
 //! place of all others. The order is that of a drawn row's shape: `n` as `[m, k]` and `[k, n]`, `t`
 //! transposed.
 //!
+//! `--brief` and `--within SECONDS` are for hundreds of products: see the usage.
+//!
 //! `--every` instead times every configuration of each row and prints one line for each: name, shape,
 //! microseconds, the estimate, and the configuration.
 
@@ -25,7 +27,7 @@ use ironwarp::ops::gemm::{
     Activation, Candidate, Kernel, Matmul, Matrix, MatrixMut, Precision, activated, activated_backward,
 };
 use ironwarp::tensor::Element as TensorElement;
-use ironwarp::{DeviceBuffer, Tensor};
+use ironwarp::{DeviceBuffer, Stream, Tensor};
 use ironwarp_benches::{Drawn, Fused, Outcome, Session, Types, Work, println};
 use num::E4M3;
 use reference::matmul::{Epilogue, Strided, matmul};
@@ -37,8 +39,10 @@ const CHECKED_ROWS: usize = 8;
 /// Period of the random elements. It is prime, so that neither rows nor tiles repeat.
 const PERIOD: usize = 1_048_573;
 
-/// The least number of launches per graph, as for cuBLASLt. It spreads the cost of starting the graph.
+/// Launches per graph, as for cuBLASLt, and microseconds by the estimate that are enough. They spread the cost
+/// of starting the graph.
 const GRAPH_LAUNCHES: usize = 64;
+const GRAPH_US: f64 = 2000.0;
 /// With `--every`, configurations with an estimate above this multiple of the shortest are skipped.
 const WORTH_A_LOOK: f64 = 2.0;
 
@@ -211,7 +215,8 @@ const PLAIN: Run = Run {
 fn main() -> ExitCode {
     Session::run("gemm", |session| {
         if let Some(products) = session.products() {
-            return products.iter().try_for_each(|drawn| one(session, drawn));
+            each(session, &products);
+            return Ok(());
         }
         let bf16_run = Run { name: "gemm_bf16", dtype: "bf16", ..PLAIN };
         let squares = SQUARES.map(|side| (side, side, side));
@@ -269,7 +274,7 @@ fn training(session: &mut Session, (m, n, k): Sides) -> Outcome {
     let forward = "gemm_bf16_training";
     if session.wants(forward) {
         let (x, weight, bias) = (tensor(1, &[m, k])?, tensor(2, &[n, k])?, tensor(3, &[n])?);
-        let peers = peers(&Run { epilogue: "bias_gelu", ..run }, 1);
+        let peers = peers(&Run { epilogue: "bias_gelu", ..run }, 1, 1, session.search_ms());
         session.measure_beside(forward, &shape, work, &peers, |_| {
             activated(&stream, &x, &weight, Some(&bias), Activation::GeluTanh).map(drop)
         })?;
@@ -277,12 +282,24 @@ fn training(session: &mut Session, (m, n, k): Sides) -> Outcome {
     let backward = "gemm_bf16_training_backward";
     if session.wants(backward) {
         let (gradient, weight, before) = (tensor(1, &[m, k])?, tensor(2, &[k, n])?, tensor(3, &[m, n])?);
-        let peers = peers(&Run { trans_b: false, ..run }, 1);
+        let peers = peers(&Run { trans_b: false, ..run }, 1, 1, session.search_ms());
         session.measure_beside(backward, &shape, work, &peers, |_| {
             activated_backward(&stream, &gradient, &weight, &before, Activation::GeluTanh).map(drop)
         })?;
     }
     Ok(())
+}
+
+/// Those that fail are named, and others go on.
+fn each(session: &mut Session, products: &[Drawn]) {
+    for (done, drawn) in products.iter().enumerate() {
+        if session.is_over(products.len() - done) {
+            return;
+        }
+        if let Err(error) = one(session, drawn) {
+            session.fail(&format!("{} {}", drawn.name(), Run::of(drawn).shape()), &*error);
+        }
+    }
 }
 
 fn one(session: &mut Session, drawn: &Drawn) -> Outcome {
@@ -318,6 +335,25 @@ struct Set<T, C> {
     residual: DeviceBuffer<C>,
 }
 
+impl<T: Pod, C: Pod> Set<T, C> {
+    /// Another one with the same numbers.
+    fn copy(&self, stream: &Stream) -> ironwarp::Result<Self> {
+        let Set { a, b, c, residual } = self;
+        Ok(Set {
+            a: copy(stream, a)?,
+            b: copy(stream, b)?,
+            c: DeviceBuffer::zeroed(stream, c.len())?,
+            residual: copy(stream, residual)?,
+        })
+    }
+}
+
+fn copy<T: Pod>(stream: &Stream, from: &DeviceBuffer<T>) -> ironwarp::Result<DeviceBuffer<T>> {
+    let mut to = DeviceBuffer::zeroed(stream, from.len())?;
+    to.copy_from_device(stream, from)?;
+    Ok(to)
+}
+
 fn bench<T, C>(session: &mut Session, run: Run) -> Outcome
 where
     T: Element + TensorElement + Pod + Into<f64>,
@@ -336,26 +372,30 @@ where
     let results = batch * m * width;
     let bytes =
         size_of_val(&a[..]) + size_of_val(&b[..]) + size_of_val(&residual[..]) + results * size_of::<C>();
-    let mut sets = Vec::new();
-    for _ in 0..session.rotation(bytes as u64) {
-        let (a, b) = (DeviceBuffer::from_slice(&stream, &a)?, DeviceBuffer::from_slice(&stream, &b)?);
-        let (c, residual) =
-            (DeviceBuffer::zeroed(&stream, results)?, DeviceBuffer::from_slice(&stream, &residual)?);
-        sets.push(Set { a, b, c, residual });
-    }
+    let first = Set {
+        a: DeviceBuffer::from_slice(&stream, &a)?,
+        b: DeviceBuffer::from_slice(&stream, &b)?,
+        c: DeviceBuffer::zeroed(&stream, results)?,
+        residual: DeviceBuffer::from_slice(&stream, &residual)?,
+    };
+    let others = (1..session.rotation(bytes as u64)).map(|_| first.copy(&stream));
+    let others = others.collect::<ironwarp::Result<Vec<_>>>()?;
+    let mut sets: Vec<_> = std::iter::once(first).chain(others).collect();
     let bias_device = DeviceBuffer::from_slice(&stream, &bias)?;
     let expected = Expected::new(&run, &a, &b, &bias, &residual);
     if session.options.every {
         return every(session, &run, sets, &bias_device, &expected);
     }
     let choice = product(&run, &mut sets[0], &bias_device).explain(&stream)?;
-    println!("{name} {shape}: {}", choice.config);
     let estimate = choice.candidates.iter().find(|candidate| candidate.config == choice.config);
-    let estimate = estimate.map_or(String::new(), |candidate| format!("{:.1} us", candidate.estimate_us));
-    session.explain(name, &shape, format!("{}, estimate {estimate}", choice.config));
-    let peers = peers(&run, sets.len());
-    let rounds = rounds(sets.len());
+    let estimate_us = estimate.map_or(0.0, |candidate| candidate.estimate_us);
+    let terms = choice.terms.map_or(String::new(), |terms| format!(": {terms}"));
+    let reason = format!("{}, estimate {estimate_us:.1} us{terms}", choice.config);
+    println!("{name} {shape}: {reason}");
+    session.explain(name, &shape, reason);
+    let rounds = rounds(sets.len(), estimate_us);
     let group = (rounds * sets.len()) as u64;
+    let peers = peers(&run, sets.len(), group, session.search_ms());
     // Loads the kernels. A capture cannot load them.
     product(&run, &mut sets[0], &bias_device).run(&stream)?;
     let mut graph = Graph::capture(&stream, sets, |stream, sets| {
@@ -385,7 +425,7 @@ where
     let stream = &session.stream;
     let candidates = product(run, &mut sets[0], bias).explain(stream)?.candidates;
     let least = candidates.first().map_or(0.0, |candidate| candidate.estimate_us);
-    let rounds = rounds(sets.len());
+    let rounds = rounds(sets.len(), least);
     for Candidate { config, estimate_us, .. } in candidates {
         if estimate_us > WORTH_A_LOOK * least {
             break;
@@ -404,9 +444,10 @@ where
     Ok(())
 }
 
-/// How often a graph cycles through that many sets.
-fn rounds(sets: usize) -> usize {
-    if sets > 1 { GRAPH_LAUNCHES.div_ceil(sets) } else { 1 }
+/// How often a graph cycles through that many sets, by an estimate of a launch.
+fn rounds(sets: usize, estimate_us: f64) -> usize {
+    let enough = (GRAPH_US / estimate_us).ceil() as usize;
+    if sets > 1 { GRAPH_LAUNCHES.min(enough).div_ceil(sets) } else { 1 }
 }
 
 fn product<'x, T, C>(run: &Run, set: &'x mut Set<T, C>, bias: &'x DeviceBuffer<C>) -> Matmul<'x>
@@ -432,13 +473,15 @@ where
     if run.residual { product.residual(Matrix::new::<C>(&set.residual, m, width)) } else { product }
 }
 
-fn peers(run: &Run, sets: usize) -> Vec<Value> {
+/// Requests for the peers. A graph of theirs has at least `launches`.
+fn peers(run: &Run, sets: usize, launches: u64, search_ms: Option<u64>) -> Vec<Value> {
     let Run { dtype, epilogue, trans_a, trans_b, batch, sides: (m, n, k), .. } = *run;
     let torch = if dtype == "e4m3" { "gemm.scaled_mm" } else { "gemm.torch" };
     let request = |op: &str| {
         json!({
             "prepare": op, "m": m, "n": n, "k": k, "batch": batch, "dtype": dtype, "trans_a": trans_a,
             "trans_b": trans_b, "epilogue": epilogue, "sets": sets, "out": run.out,
+            "launches": launches, "search_ms": search_ms,
         })
     };
     vec![request(torch), request("gemm.cublaslt")]

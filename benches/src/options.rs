@@ -10,6 +10,8 @@ use crate::{Drawn, Fused, Types};
 pub struct Options {
     /// Few samples and small inputs. Shows whether the code runs, not how fast.
     pub quick: bool,
+    /// Few and short samples, and a short search of the peer: for hundreds of shapes.
+    pub brief: bool,
     /// The folder for the samples.
     pub out: Option<PathBuf>,
     /// Only rows whose name contains one of these comma-separated texts.
@@ -20,12 +22,16 @@ pub struct Options {
     pub random: Option<usize>,
     /// The seed of that draw; without it one of the clock.
     pub seed: Option<u64>,
+    /// Seconds of the program after which no drawn shape begins.
+    pub within: Option<u64>,
     /// These products instead of the program's own rows, in the program that has products.
     pub named: Vec<Drawn>,
 }
 
-const USAGE: &str = "usage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every]
-  --random N [--seed S]   shapes drawn at random in place of the program's own: `rows`, `gemm`
+const USAGE: &str = "usage: PROGRAM [--quick] [--brief] [--out DIR] [--only TEXT,..] [--every]
+  --brief   for hundreds of shapes: a row has ten samples in 40 ms, and cuBLASLt's algorithms are searched for 300 ms
+  --random N [--seed S] [--within SECONDS]
+            shapes drawn at random in place of the program's own: `rows`, `gemm`; none begins after so many seconds
   products in place of the rows of `gemm`:
     --shape [BATCHx]MxNxK,.. [--type bf16|f16|tf32|f32|e4m3|e4m3_e4m3] [--order nt|nn|tn|tt]
             [--epilogue none|bias|bias_gelu|bias_residual]
@@ -52,9 +58,9 @@ pub enum OptionsError {
         /// Its value.
         value: OsString,
     },
-    /// A seed, and nothing that is drawn.
-    #[error("`--seed` is for `--random N`")]
-    NothingDrawn,
+    /// A seed or a time, and nothing that is drawn.
+    #[error("`{0}` is for `--random N`")]
+    NothingDrawn(&'static str),
     /// A program without products has nothing to draw or to name.
     #[error(
         "this program has no products; `gemm --random N` and `gemm --shape MxNxK` are for those, `rows --random N` for rows"
@@ -104,6 +110,7 @@ impl Options {
             match argument.to_str() {
                 Some("--bench") => {}
                 Some("--quick" | "--test") => options.quick = true,
+                Some("--brief") => options.brief = true,
                 Some("--every") => options.every = true,
                 Some("--out") => options.out = Some(value("--out", arguments.next())?.into()),
                 Some("--only") => {
@@ -112,6 +119,7 @@ impl Options {
                 }
                 Some("--random") => options.random = Some(number("--random", arguments.next())?),
                 Some("--seed") => options.seed = Some(number("--seed", arguments.next())?),
+                Some("--within") => options.within = Some(number("--within", arguments.next())?),
                 Some("--shape") => shapes = Some(value("--shape", arguments.next())?),
                 Some("--type") => types = Some(word("--type", arguments.next(), Types::of)?),
                 Some("--order") => order = Some(word("--order", arguments.next(), order_of)?),
@@ -135,10 +143,11 @@ impl Options {
                 options.named = shapes.to_str().and_then(named).ok_or(OptionsError::NoShape(shapes))?;
             }
         }
-        if options.seed.is_some() && options.random.is_none() {
-            return Err(OptionsError::NothingDrawn);
+        let of_drawn = options.seed.map(|_| "--seed").or(options.within.map(|_| "--within"));
+        match of_drawn {
+            Some(option) if options.random.is_none() => Err(OptionsError::NothingDrawn(option)),
+            _ => Ok(options),
         }
-        Ok(options)
     }
 
     /// Whether products are wanted that are no rows of the program.
@@ -239,8 +248,9 @@ mod tests {
         let options = parse("--bench --quick --out here --only saxpy --every").unwrap();
         let (out, only) = (Some("here".into()), Some("saxpy".into()));
         assert_eq!(options, Options { quick: true, out, only, every: true, ..Options::default() });
-        let drawn = parse("--random 40 --seed 7").unwrap();
-        assert_eq!((drawn.random, drawn.seed), (Some(40), Some(7)));
+        let drawn = parse("--random 40 --seed 7 --brief --within 90").unwrap();
+        assert_eq!((drawn.random, drawn.seed, drawn.within), (Some(40), Some(7), Some(90)));
+        assert!(drawn.brief && !drawn.quick);
         assert_eq!(parse("").unwrap(), Options::default());
         assert!(parse("--test").unwrap().quick);
     }
@@ -292,7 +302,8 @@ mod tests {
         assert_eq!(parse("--quick --out"), Err(OptionsError::NoValue("--out")));
         let no_number = OptionsError::NoNumber { option: "--random", value: "some".into() };
         assert_eq!(parse("--random some"), Err(no_number));
-        assert_eq!(parse("--seed 3"), Err(OptionsError::NothingDrawn));
+        assert_eq!(parse("--seed 3"), Err(OptionsError::NothingDrawn("--seed")));
+        assert_eq!(parse("--within 3 --shape 8x8x8"), Err(OptionsError::NothingDrawn("--within")));
         assert_eq!(parse("--type f16"), Err(OptionsError::NothingNamed("--type")));
         assert_eq!(parse("--epilogue bias"), Err(OptionsError::NothingNamed("--epilogue")));
         assert_eq!(parse("--order nn"), Err(OptionsError::NothingNamed("--order")));

@@ -146,6 +146,9 @@ impl Peers {
         let answer = self.process.borrow_mut().ask(request)?;
         let id = field(request, &answer, "id", Value::as_u64)?;
         let label = field(request, &answer, "label", Value::as_str)?.to_owned();
+        if let Some(note) = answer.get("note").and_then(Value::as_str) {
+            println!("{label}: {note}");
+        }
         let peer = Peer { process: self.process.clone(), id, label, per_run: Cell::new(f64::NAN) };
         // The time of one run. It sets the length of later samples, so that they match ours.
         peer.sample(1)?;

@@ -25,8 +25,13 @@ const SAMPLES: usize = 20;
 /// Warm-up time per row in a full run, and then the measuring time.
 const MEASURE: Duration = Duration::from_millis(400);
 /// The same for a quick run. criterion takes at least ten samples.
-const QUICK_SAMPLES: usize = 10;
+const FEW_SAMPLES: usize = 10;
 const QUICK_MEASURE: Duration = Duration::from_millis(1);
+/// The same for a brief one, and milliseconds of the search of cuBLASLt's algorithms.
+const BRIEF_MEASURE: Duration = Duration::from_millis(40);
+const BRIEF_SEARCH_MS: u64 = 300;
+/// criterion's own statistics are for nobody: the fewest resamples that it takes without a warning.
+const RESAMPLES: usize = 1001;
 /// For a glance: samples, their least milliseconds, and the most replays.
 const GLANCES: usize = 5;
 const GLANCE_MS: f64 = 2.0;
@@ -48,6 +53,9 @@ pub struct Session {
     rows: Vec<Row>,
     reasons: Vec<Reason>,
     seen: RefCell<Seen>,
+    begun: Instant,
+    /// Drawn or named products that failed.
+    failed: usize,
 }
 
 /// Samples of a row: runs and milliseconds of each.
@@ -87,6 +95,8 @@ impl Session {
             rows: Vec::new(),
             reasons: Vec::new(),
             seen: RefCell::default(),
+            begun: Instant::now(),
+            failed: 0,
         })
     }
 
@@ -125,6 +135,26 @@ impl Session {
     /// Keeps what the program says of its choice for a row, for the rows that turn out to be the slowest.
     pub fn explain(&mut self, name: &str, shape: &str, reason: String) {
         self.reasons.push((name.to_owned(), shape.to_owned(), reason));
+    }
+
+    /// Whether the seconds of `--within` are over: then `left` drawn shapes are left out, which is said.
+    pub fn is_over(&self, left: usize) -> bool {
+        let is_over = self.options.within.is_some_and(|within| self.begun.elapsed().as_secs() >= within);
+        if is_over {
+            println!("{left} shapes are left out: the time of `--within` is over");
+        }
+        is_over
+    }
+
+    /// Reports a drawn or named product that failed. Others can be measured; the program ends as failed.
+    pub fn fail(&mut self, product: &str, error: &dyn Error) {
+        println!("{product} failed: {error}");
+        self.failed += 1;
+    }
+
+    /// Milliseconds of the search of a peer's algorithms, where it is limited.
+    pub fn search_ms(&self) -> Option<u64> {
+        self.options.brief.then_some(BRIEF_SEARCH_MS)
     }
 
     /// Whether inputs must be small: on request, or because the software device is slow.
@@ -442,7 +472,8 @@ impl Session {
         } else {
             println!("{}\n{}", table(&self.rows), summary(&self.rows));
         }
-        Ok(self.seen.borrow().check(&self.options)?)
+        self.seen.borrow().check(&self.options)?;
+        if self.failed > 0 { Err(format!("{} of the products failed", self.failed).into()) } else { Ok(()) }
     }
 }
 
@@ -517,11 +548,15 @@ fn add_sample(peer: &Peer, milliseconds: f64, samples: &mut Samples) -> bool {
 const MIN_MS: f64 = 1e-6;
 
 fn sample_count(options: &Options) -> usize {
-    if options.quick { QUICK_SAMPLES } else { SAMPLES }
+    if options.quick || options.brief { FEW_SAMPLES } else { SAMPLES }
 }
 
 fn criterion(options: &Options) -> Criterion {
-    let time = if options.quick { QUICK_MEASURE } else { MEASURE };
+    let time = match options {
+        Options { quick: true, .. } => QUICK_MEASURE,
+        Options { brief: true, .. } => BRIEF_MEASURE,
+        _ => MEASURE,
+    };
     let folder = match &options.out {
         Some(folder) => folder.join("criterion"),
         None => std::env::temp_dir().join("ironwarp-criterion"),
@@ -529,6 +564,7 @@ fn criterion(options: &Options) -> Criterion {
     Criterion::default()
         .output_directory(&folder)
         .without_plots()
+        .nresamples(RESAMPLES)
         .sample_size(sample_count(options))
         .warm_up_time(time / 2)
         .measurement_time(time)
