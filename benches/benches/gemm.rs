@@ -39,8 +39,8 @@ const CHECKED_ROWS: usize = 8;
 /// Period of the random elements. It is prime, so that neither rows nor tiles repeat.
 const PERIOD: usize = 1_048_573;
 
-/// Launches per graph, as for cuBLASLt, and microseconds by the estimate that are enough. They spread the cost
-/// of starting the graph.
+/// Launches per graph, as for cuBLASLt, or as many as take so many microseconds by the estimate. They spread
+/// the cost of starting the graph.
 const GRAPH_LAUNCHES: usize = 64;
 const GRAPH_US: f64 = 2000.0;
 /// With `--every`, configurations with an estimate above this multiple of the shortest are skipped.
