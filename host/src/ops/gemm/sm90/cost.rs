@@ -52,10 +52,10 @@ const STEP_US: f64 = 0.108;
 /// The same where consumers bring A to registers, since it does not lie along k: tf32 on an H200, tiles of
 /// 64 x 16, 0.27 to 0.30; of 64 x 128, 0.31 to 0.39.
 const STEP_BY_REGISTERS_US: f64 = 0.27;
-/// The same of 8-bit operands whose rows begin off the lines. And what an 8-bit step takes besides for each
-/// column of a tile that one consumer multiplies alone. Fitted to 562 configurations of 36 products on an
-/// H200, and to those of an H100.
-const STEP_OFF_LINES_US: f64 = 0.2;
+/// The same of 8-bit operands whose rows begin off the lines: set by 23 drawn products on an H200, since the
+/// copying lane is known to be alone (before, 0.2). And what an 8-bit step takes besides for each column of a
+/// tile that one consumer multiplies alone, fitted to 36 older products there and those of an H100.
+const STEP_OFF_LINES_US: f64 = 0.13;
 const ALONE_COLUMN_US: f64 = 0.36e-3;
 /// Elements of C that a multiprocessor stores in a microsecond, by the copy engine and in f32.
 const STORED_PER_US: f64 = 22e3;
