@@ -5,7 +5,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ironwarp_simt::memory::{Scope, Tracked, atomic_load, atomic_store, fence, load, store};
-
 use ironwarp_simt::{Fault, FaultKind, LaunchConfig, Options, Site, grid, run};
 
 use crate::common::SEEDS;
