@@ -132,10 +132,10 @@ pub fn wait_dependencies() {
 /// relaxed ones: a device that reads such a word with an acquire may read what earlier launches wrote. What
 /// this launch has written itself takes a release.
 ///
-/// It is no instruction. Earlier launches have then ended, and their memory operations have been performed (PTX
-/// ISA, `griddepcontrol.wait`, and the end of a grid). They are in this device's memory, which other devices
-/// read through its L2 cache. A release would wait for other devices once more: on two H200s 1.5 us. It says
-/// nothing of what earlier launches wrote to the memory of other devices.
+/// It is no instruction. Earlier launches have then ended, and their memory operations have been performed
+/// (PTX ISA, `griddepcontrol.wait`, and the end of a grid). They are in this device's memory, which other
+/// devices read through its L2 cache. A release would wait for other devices once more: on two H200s 1.5 us.
+/// It says nothing of what earlier launches wrote to the memory of other devices.
 #[inline(always)]
 #[track_caller]
 pub fn publish_dependencies() {

@@ -38,8 +38,8 @@ pub fn wait_dependencies() {
     current("simt::grid::wait_dependencies").check.has_waited.set(true);
 }
 
-/// Publishes, with later atomics of the thread, what was over when the launch began: it is in memory. What the
-/// launch itself has done is not published.
+/// Publishes, with later atomics of the thread, what was over when the launch began: it is in memory. What
+/// the launch itself has done is not published.
 #[track_caller]
 pub fn publish_dependencies() {
     let thread = current("simt::grid::publish_dependencies");

@@ -1,8 +1,8 @@
 //! `meet` and `leave`: how blocks of several devices wait for each other.
 //!
 //! A warp for each peer. At a meeting its first lanes store a word each, with the epoch in the high half: so
-//! an announcement needs no second flag, and words may arrive in any order. The barrier of the block passes on
-//! what the polling lanes acquire.
+//! an announcement needs no second flag, and words may arrive in any order. The barrier of the block passes
+//! on what the polling lanes acquire.
 //!
 //! # Why an announcement is no release
 //! What came before this launch is over, and in this device's memory, where peers read it

@@ -485,8 +485,8 @@ pub(crate) fn fence(thread: &Thread, scope: Scope) {
     sync.fence.set(sync.fence.get().max(Some(scope)));
 }
 
-/// Publishes, with later atomic operations of the thread, what was over when its launch began and what earlier
-/// launches have learnt. A fence that the thread has carried out covers that too.
+/// Publishes, with later atomic operations of the thread, what was over when its launch began and what
+/// earlier launches have learnt. A fence that the thread has carried out covers that too.
 pub(crate) fn publish_earlier_launches(thread: &Thread) {
     let mut history = thread.block().check.sync.taught.borrow().clone();
     let begun = thread.group().launch.membership.begun;
