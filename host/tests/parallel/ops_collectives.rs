@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 
 use collective::low_latency::MAX_BYTES;
 use half::{bf16, f16};
+use ironwarp::ops::fill::fill;
 use ironwarp::parallel::{Algorithm, Communicator, Group, Plan, Reduction};
 use ironwarp::tensor::Element;
 use ironwarp::{DType, Device, DeviceBuffer, E4M3, E5M2, Error, Stream, Tensor};
@@ -158,6 +159,34 @@ sums! {
     all_reduce_bf16: bf16, &[Family::Cancelling], COLLECTIVE;
     all_reduce_e4m3: E4M3, &[Family::Normal], COLLECTIVE;
     all_reduce_e5m2: E5M2, &[Family::SmallIntegers], COLLECTIVE;
+}
+
+/// A rank writes just before its call, while its peer's kernel waits for it already.
+#[test]
+fn a_late_rank_passes_on_what_it_has_just_written() -> Outcome {
+    testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
+    let Some(devices) = devices(2)? else { return Ok(()) };
+    let results = Group::open(&devices)?.run(|mut rank| {
+        let (stream, count) = (rank.device().stream()?, 20_011);
+        let mut results = Vec::new();
+        for plan in rank.candidates(count, DType::F32) {
+            let mut x = Tensor::zeros(&stream, &[count], DType::F32)?;
+            rank.barrier(&stream)?;
+            rank.synchronize(&stream)?;
+            if rank.rank() == 0 {
+                std::thread::sleep(std::time::Duration::from_millis(200));
+                fill(&stream, x.view_mut()?, 2.0f32)?;
+            }
+            rank.all_reduce_with(&stream, Reduction::Sum, x.view_mut()?, plan)?;
+            rank.synchronize(&stream)?;
+            results.push(x.to_vec::<f32>(&stream)?);
+        }
+        Ok(results)
+    })?;
+    for result in results.into_iter().flatten() {
+        assert!(result.iter().all(|&sum| sum == 2.0), "{:?}", result.iter().find(|&&sum| sum != 2.0));
+    }
+    Ok(())
 }
 
 /// Integers: sums wrap around.
