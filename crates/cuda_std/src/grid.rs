@@ -134,7 +134,7 @@ pub fn wait_dependencies() {
 ///
 /// It is no instruction. Earlier launches have then ended, and their memory operations have been performed
 /// (PTX ISA, `griddepcontrol.wait`, and the end of a grid). They are in this device's memory, which other
-/// devices read through its L2 cache. A release would wait for other devices once more: on two H200s 1.5 us.
+/// devices read through its L2 cache. A release at a kernel's begin takes 1.5 us more on two H200s.
 /// It says nothing of what earlier launches wrote to the memory of other devices.
 #[inline(always)]
 #[track_caller]

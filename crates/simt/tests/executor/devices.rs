@@ -56,8 +56,20 @@ const FEW: u64 = 2;
 /// Launches of other tests must not keep those that hang from counting as hung.
 static ONE_TEST_AT_A_TIME: Mutex<()> = Mutex::new(());
 
+/// Runs a kernel of one thread; its fault.
+type Launch<'a> = &'a dyn Fn(&(dyn Fn() + Sync)) -> Option<Box<Fault>>;
+
 /// Runs two kernels of one thread at the same time, on devices 0 and 1.
 fn both(seed: u64, first: impl Fn(Words) + Sync, second: impl Fn(Words) + Sync) -> [Option<Box<Fault>>; 2] {
+    beside(seed, |words, launch| launch(&|| first(words)), second)
+}
+
+/// Runs launches on device 0 one after the other, and at the same time a kernel on device 1.
+fn beside(
+    seed: u64,
+    launches: impl FnOnce(Words, Launch<'_>) -> Option<Box<Fault>>,
+    second: impl Fn(Words) + Sync,
+) -> [Option<Box<Fault>>; 2] {
     let mut words = [0u32; 8];
     let tracked = Tracked::new(&mut words, "words");
     let words = Words(tracked.as_ptr());
@@ -66,7 +78,8 @@ fn both(seed: u64, first: impl Fn(Words) + Sync, second: impl Fn(Words) + Sync) 
     let config = LaunchConfig::linear(1, 1);
     std::thread::scope(|scope| {
         let second = scope.spawn(|| run(&config, &options(1), || second(words)).err());
-        [run(&config, &options(0), || first(words)).err(), second.join().expect("no panic")]
+        let first = launches(words, &|kernel| run(&config, &options(0), kernel).err());
+        [first, second.join().expect("no panic")]
     })
 }
 
@@ -294,34 +307,28 @@ fn launches_come_after_those_that_have_ended() {
 /// A producer of two launches: the second one tells, by a relaxed word, what the first one wrote while the
 /// consumer ran. What the second one writes itself is another matter.
 fn produces_before(seed: u64, publishes: bool, writes_late: bool) -> [Option<Box<Fault>>; 2] {
-    let mut words = [0u32; 8];
-    let tracked = Tracked::new(&mut words, "words");
-    let words = Words(tracked.as_ptr());
-    let options =
-        |device| Options { spin_limit: LIMIT, ..Options::default().seed(seed).check(true).device(device) };
-    let config = LaunchConfig::linear(1, 1);
-    let write = |words: Words| words.set(DATA, 7);
-    std::thread::scope(|scope| {
-        let consumer =
-            scope.spawn(|| run(&config, &options(1), || consumes(Acquire, None, SYSTEM)(words)).err());
-        let first = run(&config, &options(0), || {
+    let launches = |words: Words, launch: Launch<'_>| {
+        let write = |is_now| {
+            if is_now {
+                words.set(DATA, 7);
+            }
+        };
+        let earlier = launch(&|| {
             words.wait(THERE, 1, Relaxed, SYSTEM);
-            if !writes_late {
-                write(words);
-            }
+            write(!writes_late);
         });
-        let second = run(&config, &options(0), || {
-            if writes_late {
-                write(words);
-            }
-            if publishes {
-                grid::publish_dependencies();
-            }
-            words.tell(READY, 1, Relaxed, SYSTEM);
-            words.wait(READ, 1, Relaxed, SYSTEM);
-        });
-        [first.and(second).err(), consumer.join().expect("no panic")]
-    })
+        earlier.or_else(|| {
+            launch(&|| {
+                write(writes_late);
+                if publishes {
+                    grid::publish_dependencies();
+                }
+                words.tell(READY, 1, Relaxed, SYSTEM);
+                words.wait(READ, 1, Relaxed, SYSTEM);
+            })
+        })
+    };
+    beside(seed, launches, consumes(Acquire, None, SYSTEM))
 }
 
 #[test]
