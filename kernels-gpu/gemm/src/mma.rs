@@ -28,7 +28,7 @@
 use crate::any::{Epilogue, StridedGemm, Sums, TileCoord};
 use crate::element::Layout;
 use crate::epilogue::{EpilogueParams, GroupInputs};
-use cuda_std::{kernel, shared, thread};
+use cuda_std::{grid, kernel, shared, thread};
 use layout::grouped_tile;
 use primitives::mma::stage::Lines;
 use primitives::mma::{Bf16, Block, Element, F16, STAGE_K_BYTES, STAGES, Tf32};
@@ -118,6 +118,9 @@ macro_rules! kernels {
             b: *const u8,
             c: *mut u8,
         ) {
+            // Earlier grids may still write what this one reads, or read C.
+            grid::wait_dependencies();
+            grid::launch_dependents();
             // SAFETY: the caller's contract.
             unsafe {
                 let epilogue = Epilogue::new(&gemm, c, &epilogue, GroupInputs::first(&epilogue));

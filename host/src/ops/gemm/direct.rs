@@ -26,9 +26,9 @@ pub(super) const BACKEND: Backend =
 
 /// Rows beyond which tensor cores win whatever they have to copy, where they may.
 const MAX_M: u32 = 64;
-/// A launch, and the end of a block. The figures are fitted to half of some hundred products drawn at random,
-/// on an H100 (`benches/NOTES.md`).
-const START_US: f64 = 2.1;
+/// A launch that overlaps with the one before it, and the end of a block. The other figures are fitted to half
+/// of some hundred products drawn at random, on an H100 (`benches/NOTES.md`).
+const START_US: f64 = 2.0;
 /// The beginning and end of a block that another one follows.
 const FOLLOWED_US: f64 = 1.5;
 /// From one load to the next that waits for it, where k runs along B and where columns do; and what is added
@@ -42,8 +42,9 @@ const ROUNDS_ACROSS: f64 = 4.0;
 /// in 28, and in 16 instructions of a warp.
 const ALONG_PER_US: f64 = 7e3;
 const ACROSS_PER_US: f64 = 12.7e3;
-/// How much longer a step takes where k runs along B and not along A: lanes read a line of A each.
-const SCATTERED: f64 = 1.25;
+/// How much longer a step takes for each line of A that a warp's load reads, where k runs along B and not
+/// along A: 8 x 6312 x 317 and 32 x 152 x 2072 on an H200.
+const SCATTERED: f64 = 0.0625;
 /// How much of memory's rate the first reading of operands has.
 const READ: f64 = 0.555;
 /// B beyond this many bytes comes from memory for each group of rows anew, in pieces of one line, or of more;
@@ -147,8 +148,14 @@ fn estimate_us(groups: Groups, b: &Layout, problem: &Problem, device: &DeviceCap
     let rate = if runs_across { ACROSS_PER_US } else { ALONG_PER_US };
     let of_block = f64::from(groups.columns(b)) * f64::from(k.next_multiple_of(kernel::STEP));
     let busy = blocks.div_ceil(u64::from(sm_count)) as f64 * of_block / rate;
-    let busy = if is_scattered(problem) { SCATTERED * busy } else { busy };
+    let busy = if is_scattered(problem) { (1.0 + SCATTERED * lines_of_a(problem)) * busy } else { busy };
     START_US + beside(waiting + busy, memory_us(groups, b, problem, device))
+}
+
+/// Lines of A that the lanes of a warp read at a time, each an element at its k.
+fn lines_of_a(problem: &Problem) -> f64 {
+    let apart = problem.a.leading as f64 * problem.a.dtype.size() as f64;
+    f64::from(kernel::STEP) * (apart / LINE).min(1.0)
 }
 
 fn bytes_of_b(problem: &Problem) -> f64 {
@@ -202,12 +209,13 @@ fn launch_blocks(
     // More blocks than a grid holds become an error of the launch.
     let blocks = u32::try_from(groups.blocks(&gemm.b, gemm.m, gemm.n)).unwrap_or(u32::MAX);
     let grid = [blocks, 1, gemm.batch.min(MAX_BATCH_BLOCKS)];
-    let config = LaunchConfig::new(grid, [THREADS, 1, 1]);
+    let config = LaunchConfig::new(grid, [THREADS, 1, 1]).overlapping_previous();
     let is_wide = a.dtype == DType::F32;
     let arguments = (gemm, epilogue.args(false), a.data, b.data, c.data, groups.exponent(), part);
     // SAFETY: the shapes have been checked against the data and each other, types and k by `lacks`; parts of
     // k are those of `split_k::cut`, of which none is empty; C is exclusively borrowed and does not overlap
-    // itself; for SwiGLU n is even; grid and block are what the kernels ask for.
+    // itself; for SwiGLU n is even; grid and block are what the kernels ask for, which wait for earlier
+    // launches before they touch memory.
     unsafe {
         if is_wide {
             launch::<kernel::gemm_skinny_direct_b32>(stream, config, arguments)

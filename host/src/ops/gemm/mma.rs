@@ -149,10 +149,13 @@ fn launch_mma(stream: &Stream, problem: &Problem, config: &Config, product: Matm
     // More blocks than a grid holds become an error of the launch.
     let blocks = u32::try_from(tile.blocks(problem.m, problem.n)).unwrap_or(u32::MAX);
     let grid = [blocks, 1, problem.batch.min(MAX_BATCH_BLOCKS)];
-    let config = LaunchConfig::new(grid, [tile.threads(), 1, 1]).with_shared(tile.shared_bytes());
+    let config = LaunchConfig::new(grid, [tile.threads(), 1, 1])
+        .with_shared(tile.shared_bytes())
+        .overlapping_previous();
     // SAFETY: the shapes have been checked against the data and each other; C is exclusively borrowed and
     // does not overlap itself; for SwiGLU n is even; grid, block and shared memory are what the kernels ask
-    // for, and A and B of the types that their names say.
+    // for, and A and B of the types that their names say. The kernels wait for earlier launches before they
+    // touch memory.
     unsafe {
         match (dtype, tile) {
             (DType::F16, Tile::Large) => by::<kernel::gemm_mma_f16>(stream, config, arguments),

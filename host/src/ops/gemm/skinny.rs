@@ -24,12 +24,14 @@ use super::split_k;
 pub(super) const BACKEND: Backend =
     Backend { candidates, has: |kernel| kernel == Kernel::Skinny, launch: launch_skinny };
 
-/// How much of memory's rate the device has, and bytes a microsecond of one multiprocessor while others idle:
-/// measured on an H200, 8192 x 8192 and 28672 x 8192, and on an H100 with products drawn at random.
+/// How much of memory's rate the device has, and bytes of both factors a microsecond of one multiprocessor
+/// while others idle: measured on an H200, 8192 x 8192 and 28672 x 8192, and on an H100 with products drawn at
+/// random. Of 8-bit factors, which become f16 first, in six products of 8 and 16 rows on an H200.
 const READ: f64 = 0.86;
 const BLOCK_BYTES_PER_US: f64 = 52e3;
-/// A launch, and the way of the first bytes.
-const START_US: f64 = 2.5;
+const NARROW_BLOCK_BYTES_PER_US: f64 = 41e3;
+/// A launch that overlaps with the one before it, and the way of the first bytes.
+const START_US: f64 = 2.4;
 /// The end of a tile that another one follows: 3 x 26144 x 160 takes 13.4 us in tiles of 16 columns, 5.5 in
 /// those of 128.
 const FOLLOWED_US: f64 = 0.8;
@@ -42,8 +44,8 @@ const COLUMN_US: f64 = 0.003;
 const SECTOR_BYTES: u64 = 32;
 const STRADDLING: f64 = 1.1;
 /// How much longer products take than their copies, on an H200: those of 24 and 32 rows 1.1 to 1.5 times,
-/// where A lies by columns or B by rows 1.25 to 2; of tf32 beyond 8 rows 1.1 to 2.2. Columns of A, batches
-/// and parts of k at fewer rows 1 to 1.3.
+/// where A lies by columns or B by rows 1.25 to 2; of tf32 beyond 8 rows 1.1 to 2.2. Columns of A and batches
+/// at fewer rows 1 to 1.3.
 const MANY_ROWS: f64 = 1.3;
 const MANY_TURNED: f64 = 1.6;
 const MANY_TF32: f64 = 2.0;
@@ -144,20 +146,21 @@ fn lacks(problem: &Problem, device: &DeviceCapabilities) -> Option<&'static str>
 fn estimate_us(width: Width, problem: &Problem, device: &DeviceCapabilities) -> f64 {
     let sm_count = device.sm_count.max(1);
     let tiles = width.tiles(problem.n) * problem.batch;
-    let columns = f64::from(width.columns()) + CACHED * f64::from(problem.m);
-    let bytes = columns * f64::from(problem.k) * problem.b.dtype.size() as f64;
+    let (columns, rows) = (f64::from(width.columns()), f64::from(problem.m));
+    let line = f64::from(problem.k) * problem.b.dtype.size() as f64;
+    let rate = if problem.b.dtype.size() == 1 { NARROW_BLOCK_BYTES_PER_US } else { BLOCK_BYTES_PER_US };
     let wave = |blocks: u32| {
         let share = READ * device.memory_rate / f64::from(blocks.max(1));
-        if blocks == 0 { 0.0 } else { bytes / share.min(BLOCK_BYTES_PER_US) }
+        let busy = line * ((columns + CACHED * rows) / share).max((columns + rows) / rate);
+        if blocks == 0 { 0.0 } else { busy }
     };
     let time = f64::from(tiles / sm_count) * wave(sm_count) + wave(tiles % sm_count);
-    let line = problem.b.leading * problem.b.dtype.size() as u64;
-    let straddling = if line.is_multiple_of(SECTOR_BYTES) { 1.0 } else { STRADDLING };
+    let leading = problem.b.leading * problem.b.dtype.size() as u64;
+    let straddling = if leading.is_multiple_of(SECTOR_BYTES) { 1.0 } else { STRADDLING };
     let copies = straddling * time / efficiency(width, problem.b.order);
     let followed = f64::from(tiles.div_ceil(sm_count)) - 1.0;
     let followed_us = if problem.batch > 1 { BEGUN_US } else { FOLLOWED_US };
-    let us = START_US + copies + followed.max(0.0) * followed_us + COLUMN_US * f64::from(width.columns());
-    us * products(problem)
+    START_US + copies * products(problem) + followed.max(0.0) * followed_us + COLUMN_US * columns
 }
 
 /// How much the products add to the time of the copies.
@@ -214,12 +217,13 @@ fn launch_blocks(
     let (dtype, order) = (a.dtype, problem.b.order);
     let blocks = width.tiles(problem.n).min(stream.device().properties().sm_count);
     let config = LaunchConfig::new([blocks, 1, problem.batch], [skinny::THREADS, 1, 1])
-        .with_shared(width.shared_bytes(problem.m));
+        .with_shared(width.shared_bytes(problem.m))
+        .overlapping_previous();
     let arguments = (gemm, epilogue.args(false), a.data, b.data, c.data, width.groups(), part);
     // SAFETY: the shapes have been checked against the data and each other, and alignment and order by
     // `lacks`; parts of k are those of `split_k::cut`, of which none is empty; C is exclusively borrowed and
     // does not overlap itself; for SwiGLU n is even; grid, block and shared memory are what the kernel asks
-    // for.
+    // for, and it waits for earlier launches before it touches memory.
     unsafe {
         match (dtype, order) {
             (DType::F16, Order::Columns) => launch::<skinny::gemm_skinny_f16_nt>(stream, config, arguments),

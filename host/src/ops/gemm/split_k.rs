@@ -27,7 +27,7 @@ const FRACTIONS: u32 = 3;
 const MOST_ELEMENTS: u64 = 1 << 31;
 
 /// A second launch, microseconds.
-const START_US: f64 = 2.38;
+const START_US: f64 = 1.6;
 /// Each round of loads of a thread.
 const ROUND_US: f64 = 0.42;
 /// Bytes a microsecond, from the L2 cache.

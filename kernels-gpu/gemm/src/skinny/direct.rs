@@ -23,7 +23,7 @@ use crate::any::{Epilogue, StridedGemm, TileCoord};
 use crate::element::{Layout, Type};
 use crate::epilogue::{EpilogueParams, GroupInputs};
 use cuda_std::warp::{FULL_MASK, sync_warp};
-use cuda_std::{convert, fastmath, kernel, shared, shared_array, thread, vector};
+use cuda_std::{convert, fastmath, grid, kernel, shared, shared_array, thread, vector};
 use num::f16;
 use primitives::unroll;
 use primitives::warp::{Exchange, From, LANES};
@@ -338,6 +338,9 @@ unsafe fn run<W: Width>(
     groups: u32,
     part: u32,
 ) {
+    // Earlier grids may still write what this one reads, or read C.
+    grid::wait_dependencies();
+    grid::launch_dependents();
     // SAFETY: the caller's contract.
     let epilogue = unsafe { Epilogue::new(gemm, c, epilogue, GroupInputs::first(epilogue)) };
     let StridedGemm { m, n, k, batch, a: of_a, b: of_b, .. } = *gemm;

@@ -45,7 +45,7 @@ use crate::any::{Epilogue, Place, StridedGemm, TileCoord};
 use crate::epilogue::{Activation, EpilogueParams, GroupInputs};
 pub(crate) use block::Word;
 use block::{Factors, HalfTf32, Mainloop};
-use cuda_std::{kernel, shared, thread, vector};
+use cuda_std::{grid, kernel, shared, thread, vector};
 use num::{bf16, f16};
 use shape::{GROUP, Partials, Shape, Tile};
 pub use shape::{MAX_M, STAGES, THREADS};
@@ -140,6 +140,9 @@ pub(crate) unsafe fn run<T: Word, const ALONG_K: bool, const WORDS: u32>(
     const { assert!(ALONG_K || T::BYTES >= shape::WORD_BYTES, "words hold neighbours along k") };
     const { assert!(T::WORDS == WORDS) };
     const { assert!(size_of::<T>() == shape::WORD_BYTES as usize) };
+    // Earlier grids may still write what this one reads, or read C.
+    grid::wait_dependencies();
+    grid::launch_dependents();
     // SAFETY: the caller's contract.
     let epilogue = unsafe { Epilogue::new(gemm, c, epilogue, GroupInputs::first(epilogue)) };
     let StridedGemm { m, n, a: a_layout, b: b_layout, .. } = *gemm;

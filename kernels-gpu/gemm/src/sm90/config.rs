@@ -6,6 +6,7 @@ use cuda_std::misc;
 use primitives::cluster::{ClusterCoord, ClusterShape};
 use primitives::pipeline::{Depth, Pipeline};
 use primitives::shared_plan::{Mbarrier, SharedPlan, SharedType};
+use primitives::tma::LINE_BYTES;
 use primitives::warp::LANES;
 use primitives::{shared_bytes, shared_plan};
 
@@ -54,6 +55,8 @@ pub trait Config: Copy + 'static {
     const CLUSTER_N: u32;
     /// Whether the result is stored transposed.
     const TRANSPOSED: bool;
+    /// Whether launches may ask for narrower tiles, if the rest allows it.
+    const MAY_NARROW: bool = false;
 
     /// Rows of a consumer's tile.
     const CONSUMER_ROWS: u32 = Self::Tile::GROUPS as u32 * GROUP_ROWS;
@@ -76,11 +79,12 @@ pub trait Config: Copy + 'static {
     /// has too few for that.
     const SKIPS: bool = !Self::SPARES;
     /// Whether launches may ask for narrower tiles
-    /// ([`GemmShape::tile_n`](super::tile_scheduler::GemmShape::tile_n)): the widest, of 16 bits, are
+    /// ([`GemmShape::tile_n`](super::tile_scheduler::GemmShape::tile_n)): the widest, of 8 and 16 bits, are
     /// too wide where they leave the last wave of multiprocessors idle, or C ends within one.
-    const NARROWS: bool = Self::BLOCK_N == WIDEST
+    const NARROWS: bool = Self::MAY_NARROW
+        && Self::BLOCK_N == WIDEST
         && Self::Tile::GROUPS == 1
-        && <Self::Operands as Operands>::BLOCK_K * ELEMENT16_BYTES == primitives::tma::LINE_BYTES
+        && <Self::Operands as Operands>::BLOCK_K * ELEMENT16_BYTES >= LINE_BYTES
         && !Self::TRANSPOSED;
     /// Whether, without those, registers are too few for what the assembler would keep over an epilogue.
     const CROWDED: bool = Self::ACCUMULATORS > MOST_BESIDE_WIDE_CHUNKS && !Self::SPARES;
@@ -101,7 +105,7 @@ pub trait Config: Copy + 'static {
     /// Whether whole tiles go through a fusion by columns alone in subtiles, if registers suffice.
     const BY_COLUMN: bool = Self::BY_ROWS && Self::STORE_COLUMNS == WIDE_COLUMNS;
     /// Whether they do where the result has 8 bits: as operands have, of products that such results come of.
-    const NARROW: bool = Self::BY_COLUMN && Self::Operands::BLOCK_K == primitives::tma::LINE_BYTES;
+    const NARROW: bool = Self::BY_COLUMN && Self::Operands::BLOCK_K == LINE_BYTES;
     /// Columns of the result that a consumer's tile has; the epilogue has a number for each.
     const RESULT_COLUMNS: u32 = if Self::TRANSPOSED { Self::CONSUMER_ROWS } else { Self::STORED_N };
 
@@ -147,7 +151,7 @@ pub trait Config: Copy + 'static {
 
 /// The widest subtile, at most the swizzle's span, that divides the tile.
 const fn store_columns(block_n: u32) -> u32 {
-    let mut columns = primitives::tma::LINE_BYTES / ELEMENT16_BYTES;
+    let mut columns = LINE_BYTES / ELEMENT16_BYTES;
     while !block_n.is_multiple_of(columns) {
         columns /= 2;
     }

@@ -173,6 +173,7 @@ macro_rules! kernels {
                 const CLUSTER_M: u32 = $m;
                 const CLUSTER_N: u32 = $n;
                 const TRANSPOSED: bool = kernels!(@@ $order is transposed);
+                const MAY_NARROW: bool = matches!(Kind::$kind, Kind::Dense);
             }
 
             #[doc = concat!("A [`Kind::", stringify!($kind), "`] product for ", stringify!($a), " and ", stringify!($b), "; see [`TABLE`] and the module.")]

@@ -129,7 +129,10 @@ fn offer(problem: &Problem, device: &DeviceCapabilities, with_bands: bool, sink:
             in_blocks(&whole, work, sink);
             sink.add(whole);
             for width in narrower(entry, &view, problem) {
-                sink.add(candidate(index as u8, Work { width, ..work }, swap));
+                let work = Work { width, ..work };
+                let narrow = candidate(index as u8, work, swap);
+                in_parts(&narrow, work, sink);
+                sink.add(narrow);
             }
         }
     }
