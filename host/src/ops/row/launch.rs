@@ -104,6 +104,32 @@ impl Job<'_> {
         Plan::held(&self.shape(size))
     }
 
+    /// Whether the engines for Hopper whose rows begin at vectors run there.
+    fn is_whole(&self, size: usize) -> bool {
+        let begins_at_vector = self.places()[0].is_some_and(|(at, _)| at.is_multiple_of(VECTOR_BYTES as u64));
+        is_hopper(self.stream.device()) && self.is_alike(size) && begins_at_vector
+    }
+
+    /// The plan of the engine that has rows in registers, likewise.
+    pub fn kept(&self, size: usize) -> Option<Plan> {
+        let mut plan = if self.is_whole(size) { Plan::kept(&self.shape(size)) } else { None }?;
+        // TRIAL
+        let text = std::env::var("IRONWARP_KEPT").unwrap_or_default();
+        if text == "off" {
+            return None;
+        }
+        if let Some((turns, stages)) = text.split_once(',') {
+            let (turns, stages): (u32, u32) = (turns.parse().unwrap(), stages.parse().unwrap());
+            let turns = if plan.cluster > 1 { turns.min(8) } else { turns };
+            plan.tile = turns;
+            plan.blocks = self.rows().div_ceil(turns.into()) as u32 * plan.cluster;
+            plan.shared -= plan.stages * plan.stage_bytes;
+            plan.stages = if stages > 0 { stages } else { plan.stages };
+            plan.shared += plan.stages * plan.stage_bytes;
+        }
+        Some(plan)
+    }
+
     /// The plan of the engine with sums of columns, likewise, for a kernel. How many clusters run at once is
     /// the card's, so sums have the same order on one card, not on all of a kind.
     ///
@@ -111,8 +137,7 @@ impl Job<'_> {
     /// As for a launch.
     pub fn sums<K: Kernel>(&self, size: usize) -> Result<Option<Plan>> {
         let device = self.stream.device();
-        let begins_at_vector = self.places()[0].is_some_and(|(at, _)| at.is_multiple_of(VECTOR_BYTES as u64));
-        if !is_hopper(device) || !self.is_alike(size) || !begins_at_vector {
+        if !self.is_whole(size) {
             return Ok(None);
         }
         let plan = Plan::sums(&self.shape(size), device.properties().sm_count.max(1));
@@ -129,12 +154,10 @@ impl Job<'_> {
 
     /// The plan of the engine with sums of columns whose warps have rings of their own, likewise.
     pub fn stay_sums(&self, size: usize) -> Option<Plan> {
-        let device = self.stream.device();
-        let begins_at_vector = self.places()[0].is_some_and(|(at, _)| at.is_multiple_of(VECTOR_BYTES as u64));
-        if !is_hopper(device) || !self.is_alike(size) || !begins_at_vector {
+        if !self.is_whole(size) {
             return None;
         }
-        Plan::stay_sums(&self.shape(size), device.properties().sm_count.max(1))
+        Plan::stay_sums(&self.shape(size), self.stream.device().properties().sm_count.max(1))
     }
 
     /// Queues the function: by the engine that holds rows where that can, else by the direct engine.
@@ -153,10 +176,23 @@ impl Job<'_> {
         }
         match self.held(size_of::<T>()) {
             // SAFETY: the caller's promise; the plan is one for the kernel.
-            Some(plan) => unsafe { self.launch::<R, F, T>(&plan, config(&plan, plan.consumers), function) },
+            Some(plan) => unsafe { self.planned::<R, F, T>(&plan, function) },
             // SAFETY: as above.
             None => unsafe { self.direct::<D, F, T>(function) },
         }
+    }
+
+    /// Queues the function by a kernel for Hopper, with a plan of its own.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run); the plan is one for the kernel.
+    pub unsafe fn planned<K, F, T>(&self, plan: &Plan, function: impl Arg<Value<F>>) -> Result<()>
+    where
+        T: Element,
+        K: Kernel<Params = Parameters<F, T>>,
+    {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch::<K, F, T>(plan, config(plan, plan.consumers), function) }
     }
 
     /// Queues the function by the direct engine.
