@@ -1,5 +1,5 @@
-//! Layer norms with a weight and a bias, whose rows may lie in registers: full threads and others, more rows
-//! than a block takes, clusters; hostile values, moments, repeats, and what another engine takes.
+//! Layer norms with a weight and a bias, whose rows may lie in registers: full threads and others, several
+//! rows a block, clusters; hostile values, moments, repeats, and what another engine takes.
 
 use crate::common::{Outcome, stream, tests};
 use crate::lying::{Lying, exact};
@@ -11,10 +11,11 @@ use ironwarp::ops::row::{Norm, NormKind};
 use ironwarp::tensor::Element;
 use reference::elementwise::gelu_tanh;
 use reference::row::{Row, find};
+use rows::plan::{KEPT_RESIDENT, KEPT_WARPS};
 use testkit::{Family, compare, input, tolerance};
 
-/// Rows and columns: one warp a row, with vectors for all lanes and not; several; clusters, of whose blocks
-/// the last has less; rows that are no whole vectors; more rows than two blocks take.
+/// Rows and columns: one warp a row, with vectors for all lanes and not, which is for activations; several;
+/// clusters, of whose blocks the last has less; rows that are no whole vectors.
 const SHAPES: [[usize; 2]; 9] =
     [[1, 1024], [17, 768], [9, 1000], [19, 2048], [3, 4099], [8, 5120], [10, 9208], [9, 16_384], [2, 65_528]];
 
@@ -25,7 +26,12 @@ fn agrees<T: Element + testkit::Element + Into<f64>>() -> Outcome {
         let (weights, biases) = (shared(100), shared(101));
         let lies = |values: &[T]| Tensor::from_slice(&stream, &[columns], values);
         let (weight, bias) = (lies(&weights)?, lies(&biases)?);
-        let norm = Norm { weight: Some(&weight), bias: Some(&bias), ..plain(NormKind::Layer) };
+        // Short rows without an activation stay in shared memory. This one rounds nothing.
+        let (activation, of_value) = match columns {
+            ..=1024 => (Activation::Relu, reference::activation::Activation::Relu),
+            _ => (Activation::None, reference::activation::Activation::Identity),
+        };
+        let norm = Norm { weight: Some(&weight), bias: Some(&bias), activation, ..plain(NormKind::Layer) };
         let limit = tolerance::find(&format!("layer_norm {}", <T as Element>::DTYPE)).for_terms(columns);
         for family in [Family::Normal, Family::Special, Family::Cancelling, Family::Subnormal] {
             let values: Vec<T> = input(family, seed as u64, rows * columns);
@@ -34,7 +40,7 @@ fn agrees<T: Element + testkit::Element + Into<f64>>() -> Outcome {
             for x in exact(&values).chunks(columns) {
                 let of_row =
                     find("layer_norm")(&Row { x, weight: Some(&weight), bias: Some(&bias), eps: EPS });
-                want.extend(of_row.value);
+                want.extend(of_row.value.into_iter().map(|value| of_value.value(value)));
                 scale.extend(of_row.magnitude);
             }
             for &lying in Lying::of(columns) {
@@ -76,7 +82,7 @@ tests!(agrees: f32_agrees = f32, f16_agrees = f16, bf16_agrees = bf16);
 #[test]
 fn rows_of_equal_numbers_have_them_as_their_mean() -> Outcome {
     let stream = stream()?;
-    for columns in [768, 1024, 9216] {
+    for columns in [2048, 3072, 9216] {
         let weight = Tensor::from_slice(&stream, &[columns], &vec![2.0f32; columns])?;
         let bias = Tensor::from_slice(&stream, &[columns], &vec![0.5f32; columns])?;
         let norm = Norm { weight: Some(&weight), bias: Some(&bias), ..plain(NormKind::Layer) };
@@ -92,10 +98,63 @@ fn rows_of_equal_numbers_have_them_as_their_mean() -> Outcome {
     Ok(())
 }
 
+/// Rows, sums and moments by rows of a pass.
+type Passed<T> = (Vec<T>, Option<Vec<T>>, [Vec<f32>; 2]);
+
+fn passed<T: Element>(norm: &Norm<'_>, x: &Tensor, has_residual: bool) -> Outcome<Passed<T>> {
+    let stream = stream()?;
+    let residual = if has_residual { Some(x) } else { None };
+    let normed = match residual {
+        Some(residual) => norm.add_and_run(&stream, x, residual, true)?,
+        None => norm.run_for_gradient(&stream, x)?,
+    };
+    let moments = normed.moments.ok_or("moments were wanted")?.to_vec::<f32>(&stream)?;
+    let (means, factors) = moments.split_at(moments.len() / 2);
+    let sum = normed.sum.map(|sum| sum.to_vec::<T>(&stream)).transpose()?;
+    Ok((normed.y.to_vec::<T>(&stream)?, sum, [means.to_vec(), factors.to_vec()]))
+}
+
+/// As many rows as make blocks take several, one after the other; beside passes of a row a block.
+fn are_the_same_among_many<T: Element + testkit::Element>() -> Outcome {
+    let stream = stream()?;
+    let warps = stream.device().properties().sm_count * KEPT_RESIDENT * KEPT_WARPS;
+    for (columns, most, activation, has_residual) in [
+        (1000_usize, 8, Activation::GeluTanh, false),
+        (3072, 4, Activation::GeluTanh, false),
+        (4096, 2, Activation::None, false),
+        (16_384, 2, Activation::None, true),
+        (16_384, 4, Activation::GeluTanh, false),
+    ] {
+        let at_once = (warps as usize / columns.div_ceil(1024)).max(1);
+        let rows = most * at_once + 1;
+        let shared = Tensor::from_slice(&stream, &[columns], &input::<T>(Family::Normal, 1, columns))?;
+        let norm = Norm { weight: Some(&shared), bias: Some(&shared), activation, ..plain(NormKind::Layer) };
+        let x =
+            Tensor::from_slice(&stream, &[rows, columns], &input::<T>(Family::Normal, 2, rows * columns))?;
+        let (y, sum, moments) = passed::<T>(&norm, &x, has_residual)?;
+        for first in (0..rows).step_by(at_once) {
+            let part = first..rows.min(first + at_once);
+            let (what, elements) =
+                (format!("{part:?} of {rows} x {columns}"), part.start * columns..part.end * columns);
+            let own = passed::<T>(&norm, &x.slice(0, part.clone())?, has_residual)?;
+            compare::bitwise_equal(&what, &y[elements.clone()], &own.0)?;
+            for (sum, own) in sum.iter().zip(&own.1) {
+                compare::bitwise_equal(&what, &sum[elements.clone()], own)?;
+            }
+            for (moments, own) in moments.iter().zip(&own.2) {
+                compare::bitwise_equal(&what, &moments[part.clone()], own)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+tests!(are_the_same_among_many: f32_is_the_same_among_many = f32, bf16_is_the_same_among_many = bf16);
+
 #[test]
 fn activations_residuals_and_weights_that_lie_otherwise() -> Outcome {
     let stream = stream()?;
-    for sides @ [rows, columns] in [[10, 1024], [3, 1536], [2, 8192], [9, 20_480]] {
+    for sides @ [rows, columns] in [[10, 1024], [3, 768], [2, 8192], [9, 20_480]] {
         let of = |seed, count| input::<bf16>(Family::Normal, seed, count);
         let (x, residual) = (of(1, rows * columns), of(2, rows * columns));
         let (weights, biases) = (of(3, columns + 1), of(4, columns + 1));

@@ -110,24 +110,13 @@ impl Job<'_> {
         is_hopper(self.stream.device()) && self.is_alike(size) && begins_at_vector
     }
 
-    /// The plan of the engine that has rows in registers, likewise.
-    pub fn kept(&self, size: usize) -> Option<Plan> {
-        let mut plan = if self.is_whole(size) { Plan::kept(&self.shape(size)) } else { None }?;
-        // TRIAL
-        let text = std::env::var("IRONWARP_KEPT").unwrap_or_default();
-        if text == "off" {
+    /// The plan of the engine that has rows in registers, likewise, where it is the faster one.
+    pub fn kept(&self, size: usize, has_activation: bool) -> Option<Plan> {
+        if !self.is_whole(size) {
             return None;
         }
-        if let Some((turns, stages)) = text.split_once(',') {
-            let (turns, stages): (u32, u32) = (turns.parse().unwrap(), stages.parse().unwrap());
-            let turns = if plan.cluster > 1 { turns.min(8) } else { turns };
-            plan.tile = turns;
-            plan.blocks = self.rows().div_ceil(turns.into()) as u32 * plan.cluster;
-            plan.shared -= plan.stages * plan.stage_bytes;
-            plan.stages = if stages > 0 { stages } else { plan.stages };
-            plan.shared += plan.stages * plan.stage_bytes;
-        }
-        Some(plan)
+        let multiprocessors = self.stream.device().properties().sm_count.max(1);
+        Plan::kept(&self.shape(size), has_activation, multiprocessors)
     }
 
     /// The plan of the engine with sums of columns, likewise, for a kernel. How many clusters run at once is

@@ -147,15 +147,12 @@ impl Norm<'_> {
     /// The plan of the engine that has rows in registers, where it is the faster one.
     fn kept(&self, job: &Job<'_>, shared: &Shared, dtype: DType) -> Option<Plan> {
         let is_whole = |shared: &Tensor| shared.address().is_multiple_of(VECTOR_BYTES as u64);
-        if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
-            || !shared.all().all(is_whole)
-            || job.rows() == 0
-            || self.kind == NormKind::Rms
-            || shared.all().count() < 2
-        {
+        let is_known = matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+        let has_both = shared.all().count() == 2 && shared.all().all(is_whole);
+        if !is_known || !has_both || self.kind != NormKind::Layer || job.rows() == 0 {
             return None;
         }
-        job.kept(dtype.size())
+        job.kept(dtype.size(), self.activation != Activation::None)
     }
 
     /// Checks the operands of a pass, and makes what is written beside its result.

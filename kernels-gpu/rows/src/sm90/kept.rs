@@ -3,20 +3,26 @@
 //!
 //! ```text
 //!   global ==> shared memory --> registers --> mean --> deviations --> results --> global      row n
-//!                          `==> the row behind those that are under way, as soon as all have read the place
+//!                          `==> the block's next row, as soon as all have read this one
 //! ```
 //! A row is widened once, its mean is subtracted in place, and sums of squares are of what is left, so nothing
 //! cancels. What a thread does once for a block it does for several rows; weights stay in L1 for them. Blocks
-//! do not stay for all rows: those of faster multiprocessors take more of them.
+//! do not stay for all rows: those of faster multiprocessors take more of them. A multiprocessor has 24 warps
+//! at different places of their rows, as registers allow, and each block has one place for a row.
 //!
-//! In bf16 an element of layer norm and GELU takes about 23 instructions, where [`super::held`] takes 30: 7 of
-//! the norm, 2 to widen weight and bias, 9.5 of the function and of rounding, and 4 of what is done once for a
-//! vector and for a row of 32 elements a thread.
+//! Counted: in bf16 an element of layer norm and GELU takes about 23 instructions, where [`super::held`] takes
+//! 30: 7 of the norm, 2 to widen weight and bias, 9.5 of the function and of rounding, and 4 of what is done
+//! once for a vector and for a row of 32 elements a thread. Measured: up to 15 % less time with an activation
+//! (bf16, rows of 4096), up to 9 % without (f32, rows of 32768). `plan/kept.rs` has the figures, and says
+//! where this runs.
+//!
+//! What lost: two or three places for rows of a block, which were no faster than one. One row a block in 16
+//! bits, which takes up to 1.5 times as long as four: each block waits for its first row, makes its barriers
+//! and loads weights anew. Bits of a row do not depend on how many rows its block takes.
 
-use super::ring::Cursor;
 use crate::function::Tensors;
 use crate::norm::{Norm, added};
-use crate::plan::{KEPT_BYTES, KEPT_STAGES, KEPT_TURNS, KEPT_WARPS, MAX_CLUSTER, Plan};
+use crate::plan::{CLUSTER_TURNS, KEPT_BYTES, KEPT_WARPS, MAX_CLUSTER, Plan};
 use cuda_std::warp::{FULL_MASK, sync_warp};
 use cuda_std::{cluster, grid, mbarrier, misc, shared, thread, tma, vector};
 use primitives::access::{self, VECTOR_BYTES, Words, from_words};
@@ -39,11 +45,11 @@ shared_plan! {
         /// Sums of the block's warps, of a few exchanges.
         warps[SIDES * KEPT_WARPS]: Two,
         /// Those of the cluster's blocks, of all exchanges: a place is written once.
-        blocks[OF_ROW * KEPT_TURNS * MAX_CLUSTER]: Two,
+        blocks[OF_ROW * CLUSTER_TURNS * MAX_CLUSTER]: Two,
         /// Says that those have come.
-        gathered[OF_ROW * KEPT_TURNS]: Mbarrier,
-        /// Says that a stage is full.
-        full[KEPT_STAGES]: Mbarrier,
+        gathered[OF_ROW * CLUSTER_TURNS]: Mbarrier,
+        /// Says that the block's row has come.
+        full[1]: Mbarrier,
         /// Rows begin at a multiple of 128.
         rest: Rest,
     }
@@ -78,8 +84,8 @@ struct Worker<'a, T, const IS_FULL: bool> {
     piece: u32,
     /// The thread's first vector in the block.
     vector: u32,
-    /// Where stages begin.
-    ring: u32,
+    /// Where the block's row lies, that of the residual behind it.
+    row: u32,
 }
 
 /// The norm of all rows, `VECTORS` vectors a thread. `IS_FULL` says that all threads have as many.
@@ -109,7 +115,7 @@ pub unsafe fn run<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL:
         begin: begin * N as u32,
         piece: if IS_FULL { share } else { (plan.columns / N as u32 - begin).min(share) },
         vector: thread / LANES * VECTORS as u32 * LANES + thread % LANES,
-        ring: base + KEPT_BYTES,
+        row: base + KEPT_BYTES,
     };
     // SAFETY: the caller's contract; the block's own places, which nothing uses yet.
     unsafe {
@@ -135,8 +141,8 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
                 // Those of warps that there are not.
                 vector::store_shared_v2(desk.warps(thread), [0.0f32; 2]);
             }
-            if thread < KEPT_STAGES {
-                mbarrier::init(desk.full(thread), 1);
+            if thread == 0 {
+                mbarrier::init(desk.full(0), 1);
             }
             if is_of_cluster {
                 mbarrier::init(desk.gathered(thread), 1);
@@ -147,8 +153,8 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
             }
             if !IS_FULL {
                 let mut part = 0;
-                while part < plan.stages * plan.inputs {
-                    let at = self.ring + part * plan.part_bytes + self.vector * VECTOR_BYTES as u32;
+                while part < plan.inputs {
+                    let at = self.row + part * plan.part_bytes + self.vector * VECTOR_BYTES as u32;
                     unroll!(K in 0..8, {
                         if K < VECTORS && !self.has(K) {
                             vector::store_shared_v4(at + K as u32 * STRIDE_BYTES, [0u32; 4]);
@@ -171,15 +177,11 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
     #[inline(always)]
     unsafe fn rows<const N: usize, const VECTORS: usize>(&self) {
         let plan = self.plan;
-        let ([first, end], mut at) = (self.turns(), Cursor::START);
+        let [first, end] = self.turns();
         // SAFETY: the caller's contract.
         unsafe {
             if self.thread == 0 {
-                let mut stage = 0;
-                while stage < plan.stages.min(end - first) {
-                    self.fill(first + stage, stage);
-                    stage += 1;
-                }
+                self.fill(first);
             }
             if plan.cluster > 1 {
                 // The others' barriers are ready.
@@ -187,12 +189,13 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
             }
             let mut row = first;
             while row < end {
-                let exchange = OF_ROW * (row - first);
-                mbarrier::wait_parity(self.desk.full(at.stage), at.phase);
-                let mut x = self.take::<N, VECTORS>(row, at.stage);
+                let turn = row - first;
+                let exchange = OF_ROW * turn;
+                mbarrier::wait_parity(self.desk.full(0), turn & 1);
+                let mut x = self.take::<N, VECTORS>(row);
                 let [sum] = self.total([sum_of(&x)], exchange);
-                if self.thread == 0 && row + plan.stages < end {
-                    self.fill(row + plan.stages, at.stage);
+                if self.thread == 0 && row + 1 < end {
+                    self.fill(row + 1);
                 }
                 let mean = quotient::<T>(sum, plan.columns as f32);
                 let own = self.subtract(&mut x, mean);
@@ -202,7 +205,6 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
                 let to = self.tensors.outputs[0].wrapping_add(self.place::<N>(row, plan.output_strides[0]));
                 let activation = Activation::from_code(self.function.activation);
                 activation.visit::<T::Precision>(Results { worker: self, x: &x, of, shared, to });
-                at = at.next(plan);
                 row += 1;
             }
         }
@@ -231,20 +233,19 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
     /// Begins to copy the block's part of a row.
     ///
     /// # Safety
-    /// One thread calls it, when all have read the stage; the row exists.
+    /// One thread calls it, when all have read the row before; the row exists.
     #[inline(always)]
-    unsafe fn fill(&self, row: u32, stage: u32) {
-        let (plan, full) = (self.plan, self.desk.full(stage));
+    unsafe fn fill(&self, row: u32) {
+        let (plan, full) = (self.plan, self.desk.full(0));
         let bytes = misc::opaque(self.piece) * VECTOR_BYTES as u32;
-        let to = self.ring + stage * plan.stage_bytes;
-        // SAFETY: vectors of the row, and as much room in the stage.
+        // SAFETY: vectors of the row, and as much room for them.
         unsafe {
             mbarrier::arrive_expect_tx(full, bytes * plan.inputs);
             unroll!(INPUT in 0..2, {
                 if (INPUT as u32) < plan.inputs {
                     let from = self.tensors.input_row(plan, INPUT, row.into());
                     let from = from.wrapping_add(self.begin as usize);
-                    tma::bulk_load(to + INPUT as u32 * plan.part_bytes, from, bytes, full);
+                    tma::bulk_load(self.row + INPUT as u32 * plan.part_bytes, from, bytes, full);
                 }
             });
         }
@@ -254,11 +255,11 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
     /// no vectors.
     ///
     /// # Safety
-    /// The stage is full, with this row.
+    /// This row has come.
     #[inline(always)]
-    unsafe fn take<const N: usize, const VECTORS: usize>(&self, row: u32, stage: u32) -> Columns<N, VECTORS> {
+    unsafe fn take<const N: usize, const VECTORS: usize>(&self, row: u32) -> Columns<N, VECTORS> {
         let mut x = [[0.0; N]; VECTORS];
-        let at = self.ring + stage * self.plan.stage_bytes + self.vector * VECTOR_BYTES as u32;
+        let at = self.row + self.vector * VECTOR_BYTES as u32;
         let load = |at: u32| {
             // SAFETY: the caller's promise; places of vectors that there are not have zeros.
             unsafe { T::widen(from_words::<T, N>(vector::load_shared_v4(at))) }

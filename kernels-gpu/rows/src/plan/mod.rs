@@ -1,7 +1,11 @@
 //! How rows are shared out: what the host decides and the engines follow.
 
+mod kept;
+
 use crate::function::{MAX_INPUTS, MAX_OUTPUTS, MAX_SUMS};
 use primitives::access::VECTOR_BYTES;
+
+pub use kept::{CLUSTER_TURNS, KEPT_BYTES, KEPT_RESIDENT, KEPT_WARPS, kept_vectors};
 
 /// Threads of a block that work on rows, for most functions.
 pub const CONSUMERS: u32 = 256;
@@ -36,22 +40,6 @@ const STAY_LEAST: u32 = 14;
 pub const STAY_WARPS: u32 = 16;
 /// Bytes of its shared memory before the rings.
 pub const STAY_CONTROL_BYTES: u32 = 1664;
-/// Vectors of a row that a thread has in registers: 32 elements.
-pub const fn kept_vectors(size: usize) -> usize {
-    2 * size
-}
-/// Most warps of a block that has rows in registers.
-pub const KEPT_WARPS: u32 = 8;
-/// Blocks of as many warps that a multiprocessor has registers for.
-pub const KEPT_RESIDENT: u32 = 3;
-/// Most rows of a block, one after the other.
-pub const KEPT_TURNS: u32 = 8;
-/// Most stages.
-pub const KEPT_STAGES: u32 = 4;
-/// Bytes of its shared memory before the stages.
-pub const KEPT_BYTES: u32 = 1536;
-/// Bytes of a multiprocessor's stages, where more than one row of each block fits: the rest is for L1.
-const KEPT_RING: u32 = 96 << 10;
 /// Most blocks that share a row.
 pub const MAX_CLUSTER: u32 = 8;
 /// Rows whose statistics are on their way between warps at a time.
@@ -155,7 +143,8 @@ impl Shape {
     pub const fn is_even(&self) -> bool {
         let (mut index, mut is_even) = (0, true);
         while index < MAX_INPUTS {
-            if index < self.inputs as usize {
+            // A single row has no next one.
+            if index < self.inputs as usize && self.rows > 1 {
                 is_even &= (self.input_strides[index] * self.size as u64).is_multiple_of(VECTOR_BYTES as u64);
             }
             index += 1;
@@ -253,45 +242,6 @@ impl Plan {
         let part_bytes = plan.tile * row_bytes;
         let shared = HELD_BYTES + shape.inputs * part_bytes;
         Some(Self { blocks, row_bytes, part_bytes, shared, ..plan })
-    }
-
-    /// The plan of the engine that has rows in registers. `None` for rows that do not begin at 16-byte
-    /// boundaries, that are too long for a cluster, or that leave more than a quarter of its lanes' registers
-    /// empty.
-    pub const fn kept(shape: &Shape) -> Option<Self> {
-        let (vectors, of_warp) = (shape.vectors(), 32 * kept_vectors(shape.size) as u64);
-        let is_whole = (shape.columns as u64 * shape.size as u64).is_multiple_of(VECTOR_BYTES as u64);
-        if !shape.is_even() || !is_whole || shape.inputs > 2 || shape.rows > MAX_ROWS {
-            return None;
-        }
-        let mut cluster = 1;
-        while vectors.div_ceil(cluster) > KEPT_WARPS as u64 * of_warp {
-            cluster *= 2;
-        }
-        let piece = vectors.div_ceil(cluster);
-        let warps = piece.div_ceil(of_warp);
-        if cluster > MAX_CLUSTER as u64 || 4 * vectors < 3 * cluster * warps * of_warp {
-            return None;
-        }
-        let (warps, row_bytes) = (warps as u32, piece as u32 * VECTOR_BYTES as u32);
-        let part_bytes = warps * of_warp as u32 * VECTOR_BYTES as u32;
-        let stage_bytes = shape.inputs * part_bytes;
-        let stages = KEPT_RING / (KEPT_RESIDENT * KEPT_WARPS / warps * stage_bytes);
-        let stages = if stages > KEPT_STAGES { KEPT_STAGES } else { stages };
-        let stages = if stages == 0 { 1 } else { stages };
-        let shared = KEPT_BYTES + stages * stage_bytes;
-        let blocks = shape.rows.div_ceil(KEPT_TURNS as u64) * cluster;
-        // More blocks than a grid holds become an error of the launch.
-        let blocks = if blocks > u32::MAX as u64 { u32::MAX } else { blocks as u32 };
-        let plan = Self { cluster: cluster as u32, ..Self::new(shape) }.with_team(warps * 32, warps * 32);
-        Some(Self { tile: KEPT_TURNS, row_bytes, part_bytes, stage_bytes, stages, blocks, shared, ..plan })
-    }
-
-    /// Whether all threads have as many vectors of a row in registers.
-    pub const fn is_full(&self, size: usize) -> bool {
-        let elements =
-            self.consumers * self.cluster * kept_vectors(size) as u32 * VECTOR_BYTES as u32 / size as u32;
-        self.columns == elements
     }
 
     /// The plan of the engine whose warps have rings of their own, with sums of columns. `None` for rows that
@@ -446,10 +396,10 @@ mod tests {
     use super::{CONTROL_BYTES, EXCHANGES, HELD_BYTES, MAX_CLUSTER, MAX_STAGES, Plan, STAY_WARPS, Shape};
 
     /// Shared memory of a multiprocessor, and what each block takes beside its own.
-    const MULTIPROCESSOR: u32 = 228 << 10;
-    const RESERVED: u32 = 1 << 10;
+    pub(super) const MULTIPROCESSOR: u32 = 228 << 10;
+    pub(super) const RESERVED: u32 = 1 << 10;
 
-    fn shapes() -> impl Iterator<Item = Shape> {
+    pub(super) fn shapes() -> impl Iterator<Item = Shape> {
         let columns = [1, 7, 8, 33, 768, 1000, 4096, 8192, 16_384, 32_768, 50_257, 65_536, 128_256, 1 << 20];
         columns.into_iter().flat_map(|columns| {
             [2, 4].into_iter().flat_map(move |size| {
@@ -472,7 +422,7 @@ mod tests {
         })
     }
 
-    fn holds(shape: &Shape, plan: &Plan) {
+    pub(super) fn holds(shape: &Shape, plan: &Plan) {
         assert!(plan.team.is_power_of_two() && plan.team * plan.tile == plan.consumers, "{plan:?}");
         assert!(plan.cluster.is_power_of_two() && plan.cluster <= MAX_CLUSTER, "{plan:?}");
         assert!(plan.cluster == 1 || plan.team == plan.consumers, "a cluster's blocks are a team: {plan:?}");
