@@ -1,7 +1,7 @@
 //! Rows in registers: which norms, and how many rows a block takes.
 //!
-//! Layer norm with a weight and a bias, on one H200, 2026-11-27, in turns with rows in shared memory (`held`):
-//! the time with so many rows a block as a share of that of `held`. "-" was not measured; * is what runs.
+//! Layer norm with a weight and a bias, on one H200, 2026-11-27, in turns with rows in shared memory: the
+//! time with so many rows a block as a share of theirs. "-" was not measured; * is what runs.
 //!
 //! | columns | bf16: 1, 2, 4 | with GELU: 2, 4 | with a residual: 1, 2, 4 |
 //! |---|---|---|---|
@@ -110,7 +110,7 @@ const fn turns(shape: &Shape, has_activation: bool) -> u32 {
 
 /// The exponent of the power of two whose ratio to the number is nearest to 1. The number is not 0.
 const fn nearest_power(number: u32) -> u32 {
-    ((number as u64 * number as u64).ilog2() + 1) / 2
+    (number as u64 * number as u64).ilog2().div_ceil(2)
 }
 
 /// So many rows a cluster, or fewer where some of the clusters that run at once would have none.

@@ -5,20 +5,20 @@
 //!   global ==> shared memory --> registers --> mean --> deviations --> results --> global      row n
 //!                          `==> the block's next row, as soon as all have read this one
 //! ```
-//! A row is widened once, its mean is subtracted in place, and sums of squares are of what is left, so nothing
-//! cancels. What a thread does once for a block it does for several rows; weights stay in L1 for them. Blocks
-//! do not stay for all rows: those of faster multiprocessors take more of them. A multiprocessor has 24 warps
-//! at different places of their rows, as registers allow, and each block has one place for a row.
+//! A row is widened once, its mean is subtracted in place, and sums of squares are of what is left, so
+//! nothing cancels. What a thread does once for a block it does for several rows; weights stay in L1 for
+//! them. Blocks do not stay for all rows: those of faster multiprocessors take more of them. A multiprocessor
+//! has 24 warps at different places of their rows, as registers allow, and a block has one place for a row.
 //!
-//! Counted: in bf16 an element of layer norm and GELU takes about 23 instructions, where [`super::held`] takes
-//! 30: 7 of the norm, 2 to widen weight and bias, 9.5 of the function and of rounding, and 4 of what is done
-//! once for a vector and for a row of 32 elements a thread. Measured: up to 15 % less time with an activation
+//! Counted: in bf16 an element of layer norm and GELU takes about 23 instructions, and in [`super::held`] 30:
+//! 7 of the norm, 2 to widen weight and bias, 9.5 of the function and of rounding, and 4 of what is done once
+//! for a vector and for a row of 32 elements a thread. Measured: up to 15 % less time with an activation
 //! (bf16, rows of 4096), up to 9 % without (f32, rows of 32768). `plan/kept.rs` has the figures, and says
 //! where this runs.
 //!
-//! What lost: two or three places for rows of a block, which were no faster than one. One row a block in 16
-//! bits, which takes up to 1.5 times as long as four: each block waits for its first row, makes its barriers
-//! and loads weights anew. Bits of a row do not depend on how many rows its block takes.
+//! Slower, or no faster: two or three places for rows of a block. One row a block in 16 bits takes up to 1.5
+//! times as long as four: each block waits for its first row, makes its barriers and loads weights anew. Bits
+//! of a row do not depend on how many rows its block takes.
 
 use crate::function::Tensors;
 use crate::norm::{Norm, added};
@@ -251,8 +251,8 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
         }
     }
 
-    /// What is normalised: the row, or its sum with the residual, which is stored. Zeros where the thread has
-    /// no vectors.
+    /// The numbers that are normalised: the row, or its sum with the residual, which is stored. Zeros where
+    /// the thread has no vectors.
     ///
     /// # Safety
     /// This row has come.
@@ -325,11 +325,11 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
         }
     }
 
-    /// Sums of the whole row from those of its threads. Behind it all threads of the block have read what they
-    /// read before it.
+    /// Sums of the whole row from those of its threads. Behind it all threads of the block have read what
+    /// they read before it.
     ///
-    /// Places of warps are written again four exchanges later: all have read them by then, since each comes to
-    /// the next exchange's barrier behind that.
+    /// Places of warps are written again four exchanges later: all have read them by then, since each comes
+    /// to the next exchange's barrier behind that.
     ///
     /// # Safety
     /// All threads of the cluster call it, for its exchanges in order.
@@ -362,7 +362,7 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
         }
     }
 
-    /// What results need of the row, from its sums. The first thread stores the moments.
+    /// The numbers that results need of the row, from its sums. The first thread stores the moments.
     ///
     /// # Safety
     /// As for [`run`].
@@ -416,7 +416,7 @@ const fn corrects<T>() -> bool {
 /// Needed of the row by each element.
 #[derive(Clone, Copy)]
 struct Of {
-    /// What the mean lacks.
+    /// Lacking in the mean.
     lacking: f32,
     /// The inverse of the deviation.
     factor: f32,
