@@ -104,6 +104,21 @@ impl Job<'_> {
         Plan::held(&self.shape(size))
     }
 
+    /// Whether the engines for Hopper whose rows begin at vectors run there.
+    fn is_whole(&self, size: usize) -> bool {
+        let begins_at_vector = self.places()[0].is_some_and(|(at, _)| at.is_multiple_of(VECTOR_BYTES as u64));
+        is_hopper(self.stream.device()) && self.is_alike(size) && begins_at_vector
+    }
+
+    /// The plan of the engine that has rows in registers, likewise, where it is the faster one.
+    pub fn kept(&self, size: usize, has_activation: bool) -> Option<Plan> {
+        if !self.is_whole(size) {
+            return None;
+        }
+        let multiprocessors = self.stream.device().properties().sm_count.max(1);
+        Plan::kept(&self.shape(size), has_activation, multiprocessors)
+    }
+
     /// The plan of the engine with sums of columns, likewise, for a kernel. How many clusters run at once is
     /// the card's, so sums have the same order on one card, not on all of a kind.
     ///
@@ -111,8 +126,7 @@ impl Job<'_> {
     /// As for a launch.
     pub fn sums<K: Kernel>(&self, size: usize) -> Result<Option<Plan>> {
         let device = self.stream.device();
-        let begins_at_vector = self.places()[0].is_some_and(|(at, _)| at.is_multiple_of(VECTOR_BYTES as u64));
-        if !is_hopper(device) || !self.is_alike(size) || !begins_at_vector {
+        if !self.is_whole(size) {
             return Ok(None);
         }
         let plan = Plan::sums(&self.shape(size), device.properties().sm_count.max(1));
@@ -129,12 +143,10 @@ impl Job<'_> {
 
     /// The plan of the engine with sums of columns whose warps have rings of their own, likewise.
     pub fn stay_sums(&self, size: usize) -> Option<Plan> {
-        let device = self.stream.device();
-        let begins_at_vector = self.places()[0].is_some_and(|(at, _)| at.is_multiple_of(VECTOR_BYTES as u64));
-        if !is_hopper(device) || !self.is_alike(size) || !begins_at_vector {
+        if !self.is_whole(size) {
             return None;
         }
-        Plan::stay_sums(&self.shape(size), device.properties().sm_count.max(1))
+        Plan::stay_sums(&self.shape(size), self.stream.device().properties().sm_count.max(1))
     }
 
     /// Queues the function: by the engine that holds rows where that can, else by the direct engine.
@@ -153,10 +165,23 @@ impl Job<'_> {
         }
         match self.held(size_of::<T>()) {
             // SAFETY: the caller's promise; the plan is one for the kernel.
-            Some(plan) => unsafe { self.launch::<R, F, T>(&plan, config(&plan, plan.consumers), function) },
+            Some(plan) => unsafe { self.planned::<R, F, T>(&plan, function) },
             // SAFETY: as above.
             None => unsafe { self.direct::<D, F, T>(function) },
         }
+    }
+
+    /// Queues the function by a kernel for Hopper, with a plan of its own.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run); the plan is one for the kernel.
+    pub unsafe fn planned<K, F, T>(&self, plan: &Plan, function: impl Arg<Value<F>>) -> Result<()>
+    where
+        T: Element,
+        K: Kernel<Params = Parameters<F, T>>,
+    {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch::<K, F, T>(plan, config(plan, plan.consumers), function) }
     }
 
     /// Queues the function by the direct engine.

@@ -1,6 +1,7 @@
 //! Layer norm and RMS norm, fused with what is before and behind them, and their gradients.
 
 use half::{bf16, f16};
+use primitives::access::VECTOR_BYTES;
 use primitives::activation::Activation;
 use rows::finish::{ColumnJob, PART_ROWS, THREADS};
 use rows::function::MAX_SUMS;
@@ -122,6 +123,16 @@ impl Norm<'_> {
             // SAFETY: all tensors have the same rows, and what rows share is as long as a row; there is a
             // place for the moments of each row.
             unsafe {
+                if let Some(plan) = self.kept(&job, shared, x.dtype()) {
+                    return match (plan.is_full(x.dtype().size()), x.dtype()) {
+                        (true, DType::F32) => job.planned::<held::norm_kept_f32, _, f32>(&plan, function),
+                        (true, DType::F16) => job.planned::<held::norm_kept_f16, _, f16>(&plan, function),
+                        (true, _) => job.planned::<held::norm_kept_bf16, _, bf16>(&plan, function),
+                        (_, DType::F32) => job.planned::<held::norm_kept_part_f32, _, f32>(&plan, function),
+                        (_, DType::F16) => job.planned::<held::norm_kept_part_f16, _, f16>(&plan, function),
+                        _ => job.planned::<held::norm_kept_part_bf16, _, bf16>(&plan, function),
+                    };
+                }
                 launched!(job, function, x.dtype(), self.kind.name(), {
                     F64(f64) => kernels::norm_f64;
                     F32(f32) => kernels::norm_f32, held::norm_held_f32;
@@ -131,6 +142,17 @@ impl Norm<'_> {
             }
         })?;
         Ok(operands.normed(y))
+    }
+
+    /// The plan of the engine that has rows in registers, where it is the faster one.
+    fn kept(&self, job: &Job<'_>, shared: &Shared, dtype: DType) -> Option<Plan> {
+        let is_whole = |shared: &Tensor| shared.address().is_multiple_of(VECTOR_BYTES as u64);
+        let is_known = matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+        let has_both = shared.all().count() == 2 && shared.all().all(is_whole);
+        if !is_known || !has_both || self.kind != NormKind::Layer || job.rows() == 0 {
+            return None;
+        }
+        job.kept(dtype.size(), self.activation != Activation::None)
     }
 
     /// Checks the operands of a pass, and makes what is written beside its result.
@@ -206,7 +228,7 @@ impl Operands {
     ) -> Result<(Job<'t>, &'t Shared, Option<TensorMut<'t>>)> {
         let inputs = [Some(&self.x), self.residual.as_ref(), None];
         let outputs = [y, self.sum.as_mut().map(Tensor::view_mut).transpose()?];
-        let shared = [&self.shared.weight, &self.shared.bias].into_iter().flatten().count() as u32;
+        let shared = self.shared.all().count() as u32;
         let moments = self.moments.as_mut().map(Tensor::view_mut).transpose()?;
         Ok((Job { stream, columns: self.columns, shared, inputs, outputs }, &self.shared, moments))
     }
@@ -221,6 +243,13 @@ impl Operands {
 pub(super) struct Shared {
     weight: Option<Tensor>,
     bias: Option<Tensor>,
+}
+
+impl Shared {
+    /// Those that there are.
+    fn all(&self) -> impl Iterator<Item = &Tensor> {
+        [&self.weight, &self.bias].into_iter().flatten()
+    }
 }
 
 /// The address of elements whose type the kernel knows.

@@ -1,7 +1,6 @@
 //! Functions of rows and their gradients, by both engines: rows that lie alike within 16 bytes, and rows that
 //! do not; a team of a few lanes, one of some warps, a block, and a cluster a row. Losses of rows, one behind
-//! a product. Norms to e4m3, and of dropout. Norms of
-//! channels.
+//! a product. Norms to e4m3, and of dropout. Layer norms of rows in registers. Norms of channels.
 
 use super::{Outcome, Stop};
 use ironwarp::ops::convert::convert;
@@ -25,6 +24,10 @@ pub fn stops() -> Vec<Stop> {
             let name = format!("rows of {dtype}, alike within 16 bytes: {is_alike}");
             stops.push(Stop::new(name, move |stream| all(stream, dtype, is_alike)));
         }
+    }
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        let name = format!("layer norms of {dtype} in registers");
+        stops.push(Stop::new(name, move |stream| in_registers(stream, dtype)));
     }
     for dtype in [DType::F32, DType::F16, DType::BF16] {
         stops.push(Stop::new(format!("norms of channels of {dtype}"), move |stream| channels(stream, dtype)));
@@ -96,6 +99,24 @@ fn channels(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
             }
             let fixed = FixedStatistics { mean: &mean, variance: &mean };
             kept.keep(stream, &batch.infer(stream, &x, fixed)?)?;
+        }
+    }
+    Ok(kept.0)
+}
+
+/// Layer norms with an activation, for which a card with few multiprocessors has several rows a block: a warp
+/// that is full, one that is not, several, and clusters, also with a residual.
+fn in_registers(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
+    let mut kept = Kept(Vec::new());
+    for sides @ [_, columns] in [[100, 1024], [5, 768], [13, 8192], [9, 16_384], [3, 14_000]] {
+        let (x, residual) = (rows(stream, dtype, true, 1, sides)?, rows(stream, dtype, true, 2, sides)?);
+        let weight = rows(stream, dtype, true, 3, [1, columns])?.view_as(&[columns])?;
+        let (kind, activation) = (NormKind::Layer, Activation::GeluTanh);
+        let norm = Norm { kind, weight: Some(&weight), bias: Some(&weight), eps: 1e-5, activation };
+        for normed in [norm.run_for_gradient(stream, &x)?, norm.add_and_run(stream, &x, &residual, true)?] {
+            for result in [Some(normed.y), normed.sum, normed.moments].into_iter().flatten() {
+                kept.keep(stream, &result)?;
+            }
         }
     }
     Ok(kept.0)

@@ -1,6 +1,6 @@
 //! The entry points of the engines for Hopper: a function and an element type each.
 
-use super::{columns, stay_sums};
+use super::{columns, kept, stay_sums};
 use crate::function::Tensors;
 use crate::held_kernels;
 use crate::loss::CrossEntropy;
@@ -8,7 +8,9 @@ use crate::loss_of_probabilities::ProbabilityCrossEntropy;
 use crate::norm::{Norm, NormBackward};
 use crate::norm_of_dropout::NormOfDropout;
 use crate::norm_to_e4m3::{NormOfDropoutToE4m3, NormToE4m3};
-use crate::plan::{HELPERS, MAX_CONSUMERS, Plan, STAY_WARPS, sum_vectors};
+use crate::plan::{
+    HELPERS, KEPT_RESIDENT, KEPT_WARPS, MAX_CONSUMERS, Plan, STAY_WARPS, kept_vectors, sum_vectors,
+};
 use crate::soft_cap::CappedCrossEntropy;
 use crate::softmax::{Softmax, SoftmaxBackward};
 use cuda_std::kernel;
@@ -110,4 +112,38 @@ staying_sums! {
     #[kernel] fn norm_backward_stays_f32: f32;
     #[kernel] fn norm_backward_stays_f16: f16;
     #[kernel] fn norm_backward_stays_bf16: bf16;
+}
+
+macro_rules! kept_norms {
+    ($(#[kernel] fn $name:ident: $ty:ident, $is_full:literal;)*) => { $(
+        #[doc = concat!("[`Norm`] of rows of ", stringify!($ty), " in registers.")]
+        ///
+        /// # Safety
+        /// As for [`kept::run`].
+        #[kernel(launch_bounds(KEPT_WARPS * LANES, KEPT_RESIDENT))]
+        pub unsafe fn $name(
+            plan: Plan,
+            function: Norm,
+            x: *const $ty,
+            residual: *const $ty,
+            third: *const $ty,
+            y: *mut $ty,
+            sum: *mut $ty,
+        ) {
+            let tensors = Tensors::new([x, residual, third], [y, sum]);
+            const N: usize = VECTOR_BYTES / size_of::<$ty>();
+            const VECTORS: usize = kept_vectors(size_of::<$ty>());
+            // SAFETY: the caller's promise.
+            unsafe { kept::run::<$ty, N, VECTORS, $is_full>(&plan, &function, &tensors) }
+        }
+    )* };
+}
+
+kept_norms! {
+    #[kernel] fn norm_kept_f32: f32, true;
+    #[kernel] fn norm_kept_f16: f16, true;
+    #[kernel] fn norm_kept_bf16: bf16, true;
+    #[kernel] fn norm_kept_part_f32: f32, false;
+    #[kernel] fn norm_kept_part_f16: f16, false;
+    #[kernel] fn norm_kept_part_bf16: bf16, false;
 }

@@ -5,6 +5,8 @@ pub mod columns;
 mod consumer;
 pub mod held;
 #[cfg(feature = "kernels")]
+pub mod kept;
+#[cfg(feature = "kernels")]
 pub mod kernels;
 mod producer;
 mod reduce;

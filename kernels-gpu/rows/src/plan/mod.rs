@@ -1,7 +1,11 @@
 //! How rows are shared out: what the host decides and the engines follow.
 
+mod kept;
+
 use crate::function::{MAX_INPUTS, MAX_OUTPUTS, MAX_SUMS};
 use primitives::access::VECTOR_BYTES;
+
+pub use kept::{CLUSTER_TURNS, KEPT_BYTES, KEPT_RESIDENT, KEPT_WARPS, kept_vectors};
 
 /// Threads of a block that work on rows, for most functions.
 pub const CONSUMERS: u32 = 256;
@@ -69,7 +73,8 @@ pub struct Plan {
     pub consumers: u32,
     /// Vectors of a row in a stage.
     pub stage_vectors: u32,
-    /// Rows that the teams of a block take together.
+    /// Rows that the teams of a block take together; of rows in registers, those that a block takes one after
+    /// the other.
     pub tile: u32,
     /// Tiles of all rows.
     pub tiles: u32,
@@ -138,7 +143,8 @@ impl Shape {
     pub const fn is_even(&self) -> bool {
         let (mut index, mut is_even) = (0, true);
         while index < MAX_INPUTS {
-            if index < self.inputs as usize {
+            // A single row has no next one.
+            if index < self.inputs as usize && self.rows > 1 {
                 is_even &= (self.input_strides[index] * self.size as u64).is_multiple_of(VECTOR_BYTES as u64);
             }
             index += 1;
@@ -390,10 +396,10 @@ mod tests {
     use super::{CONTROL_BYTES, EXCHANGES, HELD_BYTES, MAX_CLUSTER, MAX_STAGES, Plan, STAY_WARPS, Shape};
 
     /// Shared memory of a multiprocessor, and what each block takes beside its own.
-    const MULTIPROCESSOR: u32 = 228 << 10;
-    const RESERVED: u32 = 1 << 10;
+    pub(super) const MULTIPROCESSOR: u32 = 228 << 10;
+    pub(super) const RESERVED: u32 = 1 << 10;
 
-    fn shapes() -> impl Iterator<Item = Shape> {
+    pub(super) fn shapes() -> impl Iterator<Item = Shape> {
         let columns = [1, 7, 8, 33, 768, 1000, 4096, 8192, 16_384, 32_768, 50_257, 65_536, 128_256, 1 << 20];
         columns.into_iter().flat_map(|columns| {
             [2, 4].into_iter().flat_map(move |size| {
@@ -416,7 +422,7 @@ mod tests {
         })
     }
 
-    fn holds(shape: &Shape, plan: &Plan) {
+    pub(super) fn holds(shape: &Shape, plan: &Plan) {
         assert!(plan.team.is_power_of_two() && plan.team * plan.tile == plan.consumers, "{plan:?}");
         assert!(plan.cluster.is_power_of_two() && plan.cluster <= MAX_CLUSTER, "{plan:?}");
         assert!(plan.cluster == 1 || plan.team == plan.consumers, "a cluster's blocks are a team: {plan:?}");
