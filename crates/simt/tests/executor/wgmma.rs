@@ -2,8 +2,9 @@
 //! flight.
 
 use crate::common::fault;
+use ironwarp_simt::memory::Tracked;
 use ironwarp_simt::wgmma::{self, Format, Left, Major, Shared};
-use ironwarp_simt::{FaultKind, LaunchConfig, Options, StaticKey, shared, thread};
+use ironwarp_simt::{FaultKind, LaunchConfig, Options, StaticKey, async_copy, mbarrier, shared, thread};
 use layout::wgmma::{Swizzle, descriptor};
 use num::{E4M3, E5M2, bf16, f16};
 
@@ -95,6 +96,7 @@ impl Operand {
 }
 
 static A: StaticKey = StaticKey::new("A");
+static BAR: StaticKey = StaticKey::new("BAR");
 static B: StaticKey = StaticKey::new("B");
 
 /// The fences and barrier that a kernel needs before its products read data that threads wrote.
@@ -579,6 +581,46 @@ fn operands_that_are_not_there_yet() {
     crate::common::passes(config, kernel(true, true));
     crate::common::fails(config, FaultKind::ProxyFence, kernel(false, true));
     crate::common::fails(config, FaultKind::AsyncCopyPending, kernel(true, false));
+}
+
+/// Copies of threads are made by the generic proxy: a barrier that is told of them is not enough.
+#[test]
+fn operands_that_threads_copy() {
+    let (a, b) = plain();
+    // In device memory, as long as the kernels run.
+    let mut words: Vec<u32> = a.bytes.chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]])).collect();
+    let source = Tracked::new(&mut words, "A");
+    let from = source.as_ptr() as usize;
+    let len = a.bytes.len();
+    let kernel = |fence: bool| {
+        let (a, b) = (&a, &b);
+        move || {
+            let rank = thread::thread_idx()[0] as usize;
+            let bar = shared::to_address(shared::alloc_static(&BAR, 8, 8));
+            if rank == 0 {
+                mbarrier::init(bar, THREADS);
+            }
+            let to = shared::alloc_static(&A, len, 1024);
+            let b = b.place(&B);
+            ready();
+            for at in (4 * rank..len).step_by(4 * THREADS as usize) {
+                // SAFETY: checking is on.
+                unsafe { async_copy::copy(to.wrapping_add(at), (from + at) as *const u8, 4, 4) };
+            }
+            async_copy::arrive_noinc(bar);
+            mbarrier::wait_parity(bar, 0);
+            if fence {
+                ironwarp_simt::memory::proxy_fence();
+            }
+            wgmma::fence();
+            let mut acc = [0.0; 4];
+            two_products(&mut acc, a.at(shared::to_address(to)), b);
+            wgmma::wait(0);
+        }
+    };
+    let config = LaunchConfig::linear(1, THREADS);
+    crate::common::passes(config, kernel(true));
+    crate::common::fails(config, FaultKind::ProxyFence, kernel(false));
 }
 
 #[test]

@@ -73,6 +73,7 @@
 //! | [`config`] | what a kernel is made of; the plan of its shared memory |
 //! | [`tile_scheduler`] | the shape of a product, and the order of its tiles |
 //! | [`mainloop`] | producer and consumers |
+//! | [`direct`] | operands of 32 bits that threads copy as they lie |
 //! | `from_registers` | consumers of tf32 whose A is not contiguous along k |
 //! | [`epilogue`] | from the accumulators to memory, for the product itself |
 //! | [`scatter`] | from the accumulators to rows that lie anywhere |
@@ -91,6 +92,7 @@ pub mod block_scaled;
 pub mod cluster_split_k;
 mod column_store;
 pub mod config;
+pub mod direct;
 pub mod epilogue;
 #[cfg(feature = "kernels")]
 mod from_registers;

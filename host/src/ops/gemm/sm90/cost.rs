@@ -13,11 +13,12 @@
 //! The figures are fitted to half of some three hundred products drawn at random, each by many
 //! configurations, on an H100, to older sweeps, and to what was fastest on an H200 (`benches/NOTES.md`).
 
-use gemm::sm90::instances::Entry;
+use gemm::sm90::instances::{Entry, Kind};
 
 use super::candidates::{View, blocks, box_rows, by_tma, clusters, is_by_column, resident};
 use super::maps::{K_BYTES, paired};
 use crate::ops::gemm::config::{Repack, Terms};
+use crate::ops::gemm::matrix::ROW_ALIGNMENT;
 use crate::ops::gemm::problem::{Operand, Order, Problem};
 use crate::ops::gemm::repack::{self, LINE_BYTES};
 use crate::ops::gemm::select::DeviceCapabilities;
@@ -57,6 +58,15 @@ const STEP_BY_REGISTERS_US: f64 = 0.27;
 /// tile that one consumer multiplies alone, fitted to 36 older products there and those of an H100.
 const STEP_OFF_LINES_US: f64 = 0.13;
 const ALONE_COLUMN_US: f64 = 0.36e-3;
+/// Elements of 16 bytes.
+const UNIT_ELEMENTS: f64 = 4.0;
+/// A warp's copy where threads copy, of elements along k and along m or n; each of 16 bytes along k is as one
+/// of the first. And the lines that come or are left out together. Not measured yet.
+const COPY_ALONG_US: f64 = 1.3e-3;
+const COPY_ACROSS_US: f64 = 2.0e-3;
+const COPIED_LINES: f64 = 32.0;
+/// How often a line counts that does not begin at a sector, where threads copy.
+const OFF_SECTORS: f64 = 1.25;
 /// Elements of C that a multiprocessor stores in a microsecond, by the copy engine and in f32.
 const STORED_PER_US: f64 = 22e3;
 const STORED_F32_PER_US: f64 = 5.4e3;
@@ -239,6 +249,9 @@ impl Work<'_> {
     /// a part each of what they share.
     fn load_bytes(&self) -> f64 {
         let Work { entry, view, problem, copies, .. } = *self;
+        if entry.kind == Kind::Direct {
+            return self.copied().iter().map(|operand| operand.bytes).sum();
+        }
         let [across_m, across_n, _] = entry.cluster;
         let [in_a, in_b] = self.inside();
         let along_a = if entry.trans_a { view.m } else { problem.k };
@@ -254,6 +267,25 @@ impl Work<'_> {
         (of_a + of_b) * f64::from(K_BYTES)
     }
 
+    /// What threads copy of A and of B in a step, where they do.
+    fn copied(&self) -> [Copied; 2] {
+        let Work { view, copies: [to_a, to_b], .. } = *self;
+        let [in_a, in_b] = self.inside();
+        let of = |operand: &Operand, to: Repack, along: Order, inside: f64| {
+            let is_along = to != Repack::No || operand.order == along;
+            let chunks = (inside / COPIED_LINES).ceil() * COPIED_LINES;
+            let is_aligned = to != Repack::No || u64::from(operand.alignment) == ROW_ALIGNMENT;
+            let us = match (is_along, is_aligned) {
+                (true, true) => COPY_ALONG_US / UNIT_ELEMENTS,
+                (true, false) => COPY_ALONG_US,
+                (false, _) => COPY_ACROSS_US,
+            };
+            let times = if is_aligned { 1.0 } else { OFF_SECTORS };
+            Copied { bytes: inside * times * f64::from(K_BYTES), us: chunks * us }
+        };
+        [of(&view.a, to_a, Order::Rows, in_a), of(&view.b, to_b, Order::Columns, in_b)]
+    }
+
     /// Do rows of 8-bit operands, all along k, begin off the lines?
     fn is_off_lines(&self) -> bool {
         let Work { view, problem, copies: [to_a, to_b], .. } = *self;
@@ -265,6 +297,7 @@ impl Work<'_> {
         let (loads, products) = self.step_parts(loads, running);
         let Entry { a, trans_a, block: [_, block_n, _], consumers, .. } = *self.entry;
         let least = match a.bytes() {
+            _ if self.entry.kind == Kind::Direct => self.copied().iter().map(|operand| operand.us).sum(),
             1 if self.is_off_lines() => STEP_OFF_LINES_US,
             4 if trans_a => STEP_BY_REGISTERS_US,
             _ => STEP_US,
@@ -440,6 +473,12 @@ impl Work<'_> {
         let flops = inside + ZEROS * (steps * self.step_flops() - inside);
         flops / POWER_FLOPS_PER_US + sent * POWER_US_PER_BYTE
     }
+}
+
+/// What threads copy of an operand in a step: bytes that L2 sends, and how long it takes.
+struct Copied {
+    bytes: f64,
+    us: f64,
 }
 
 /// How often each row of an operand's tile counts, of lines of so many elements in a copy.
