@@ -588,7 +588,8 @@ fn operands_that_are_not_there_yet() {
 fn operands_that_threads_copy() {
     let (a, b) = plain();
     // In device memory, as long as the kernels run.
-    let mut words: Vec<u32> = a.bytes.chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]])).collect();
+    let mut words: Vec<u32> =
+        a.bytes.chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]])).collect();
     let source = Tracked::new(&mut words, "A");
     let from = source.as_ptr() as usize;
     let len = a.bytes.len();

@@ -105,7 +105,8 @@ impl<C: Config> Loader<C> for Direct<'_> {
     #[inline(always)]
     fn begin(&mut self, tile: TileCoord) {
         let [a, b] = self.data;
-        self.from = [self.params.a.tile(a, tile.batch, tile.row), self.params.b.tile(b, tile.group, tile.column)];
+        self.from =
+            [self.params.a.tile(a, tile.batch, tile.row), self.params.b.tile(b, tile.group, tile.column)];
         self.lines = [self.sides[0] - tile.row, self.sides[1] - tile.column];
     }
 

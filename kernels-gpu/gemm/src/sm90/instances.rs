@@ -82,7 +82,8 @@ unsafe fn direct<C: Config<EpiloguePlan = EpiloguePlan<C>, Stored = <C as Config
         StandardFusion::new(epilogue, output);
     let scheduler = PersistentScheduler::new::<C>(shape);
     let operands = read.map(|operand| operand.cast::<u32>());
-    let loader = |_: Maps, block: Block<C>| Direct::new(direct, operands, shape, block, thread::thread_idx_x());
+    let loader =
+        |_: Maps, block: Block<C>| Direct::new(direct, operands, shape, block, thread::thread_idx_x());
     // SAFETY: the caller's contract.
     unsafe {
         let epilogue = store_with(maps, *shape, output, fusion);

@@ -145,7 +145,8 @@ fn offer(problem: &Problem, device: &DeviceCapabilities, with_bands: bool, sink:
 
 /// Can the copy engine bring both operands as the tensor cores read them in 32 bits?
 fn is_along_k(problem: &Problem) -> bool {
-    copy(&problem.a, Order::Rows, false) == Repack::No && copy(&problem.b, Order::Columns, false) == Repack::No
+    copy(&problem.a, Order::Rows, false) == Repack::No
+        && copy(&problem.b, Order::Columns, false) == Repack::No
 }
 
 /// Widths of tiles that cut C into as few columns of tiles as the widest, or some more: all as wide but the

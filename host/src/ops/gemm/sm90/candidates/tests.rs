@@ -33,13 +33,8 @@ fn boxes_outside_are_left_out() {
 
 #[test]
 fn what_lies_as_c_does_comes_by_tma() {
-    let c = Operand {
-        dtype: DType::BF16,
-        order: Order::Rows,
-        leading: 64,
-        batch_stride: 4096,
-        alignment: 16,
-    };
+    let c =
+        Operand { dtype: DType::BF16, order: Order::Rows, leading: 64, batch_stride: 4096, alignment: 16 };
     let of = |c: Operand, epilogue: EpilogueDesc| {
         let precision = Precision::F32;
         source(&Problem { m: 64, n: 64, k: 64, batch: 2, a: c, b: c, c, precision, epilogue })
