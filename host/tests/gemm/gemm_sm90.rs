@@ -171,9 +171,9 @@ impl Matrix {
     }
 
     /// As threads copy it, along k.
-    fn lines(&self, is_aligned: bool) -> OperandLines {
+    fn lines(&self, alignment: u32) -> OperandLines {
         let (leading, matrix) = (self.pitch as u64, (self.rows * self.pitch) as u64);
-        OperandLines { leading, matrix, along_k: true, is_aligned }
+        OperandLines { leading, matrix, along_k: true, alignment }
     }
 
     fn tiling(&self, bytes: u32, tile: [u32; 2], swizzle: Swizzle) -> Tiling<3> {
@@ -313,7 +313,10 @@ fn check(stream: &Stream, entry: &Entry, launch: Launch, case: Case, seed: u64) 
         },
         groups: GroupParams { count: 0, is_wide: false },
         scales_pitch: 0,
-        direct: DirectParams { k, a: a.lines(!unaligned), b: b.lines(!unaligned) },
+        direct: {
+            let [of_a, of_b] = if unaligned { [4, 8] } else { [16; 2] };
+            DirectParams { k, a: a.lines(of_a), b: b.lines(of_b) }
+        },
     };
     let read = |buffer: &Buffer| DevicePtr::from_raw(maybe(buffer.address(), entry.kind == Kind::Direct));
     let parameters = (

@@ -70,7 +70,7 @@ fn as_they_lie_ends() -> Outcome {
     for (m, n, k) in
         [(1, 1, 1), (2, 3, 33), (31, 97, 5), (33, 63, 64), (64, 128, 32), (129, 257, 31), (65, 40, 421)]
     {
-        for (transposed, alignment) in [(false, 4), (false, 16), (true, 4)] {
+        for (transposed, alignment) in [(false, 4), (false, 8), (false, 16), (true, 4)] {
             let a = lie(transposed, if transposed { m } else { k }, alignment);
             // One operand off the boundaries, so that the kernels are offered.
             let b = Lie { skip: 1, ..lie(!transposed, if transposed { n } else { k }, 4) };

@@ -150,7 +150,7 @@ pub trait Config: Copy + 'static {
         assert!(
             !Self::DIRECT
                 || (Self::CLUSTER == 1
-                    && !Self::PING_PONG
+                    && Self::CONSUMERS == 1
                     && matches!(Self::Operands::MAJOR_A, Major::K)
                     && matches!(Self::Operands::MAJOR_B, Major::K)
                     && Self::BLOCK_M <= 128

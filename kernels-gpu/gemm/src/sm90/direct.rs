@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   along k             a warp: 32 elements of a line; memory and a tile's line of 128 bytes side by side
-//!   along k, aligned    16 bytes a lane: four lines
+//!   along k, aligned    8 or 16 bytes a lane: two or four lines
 //!   along m or n        a warp: 8 lines x 4 of k.    memory     4 sectors of 32 bytes
 //!                                                    the tile   8 units of 16 bytes, in all banks: the swizzle
 //!                                                               puts the same unit of 8 lines side by side
@@ -13,6 +13,16 @@
 //! What lies outside becomes zeros, but for groups of lines outside, which are left out. A barrier of a stage
 //! counts one arrival of each thread, which comes when its copies are over. They write by the generic proxy,
 //! so the consumers pass a proxy fence before they multiply; it hides behind the products before.
+//!
+//! # When it pays
+//! A multiprocessor starts a warp's copy of single elements in 3.8 ns on an H200, along k and across, and one
+//! of 16 bytes a lane in 8: a step of a 64 x 128 tile takes 0.73 us of copies, where the copy engine and the
+//! products need 0.12. So it pays where that is less than a launch that copies the operand first: few steps
+//! (1688 x 176 x 169 with A transposed: 7.7 us, before 9.6), or an operand so large that copying it is most
+//! of the work (64 x 16157 x 21863 with both transposed: 523 us, before 1107). It does not where a block has
+//! many steps (1000 cubed: 24.0, before 13.6). Tiles of 128 x 128 by two consumers, with 256 copies for twice
+//! the products, were the fastest at one product only (656 x 4469 x 176: 18.5, here 19.9). A warp's copy
+//! across of 32 lines by one of k was slower too (1688 x 176 x 169: 8.6): not sectors count, but copies.
 
 use cuda_std::{KernelArgs, async_copy, misc, shared};
 use primitives::shared_plan::SharedType;
@@ -46,8 +56,8 @@ pub struct OperandLines {
     pub matrix: u64,
     /// Whether lines are along k.
     pub along_k: bool,
-    /// Whether all begin at multiples of 16 bytes.
-    pub is_aligned: bool,
+    /// Bytes that all begin at multiples of: 4, 8 or 16.
+    pub alignment: u32,
 }
 
 /// How operands lie, for kernels of [`Kind::Direct`](super::instances::Kind::Direct).
@@ -65,7 +75,7 @@ pub struct DirectParams {
 impl DirectParams {
     /// For other kernels.
     pub const NONE: Self = {
-        let none = OperandLines { leading: 0, matrix: 0, along_k: true, is_aligned: true };
+        let none = OperandLines { leading: 0, matrix: 0, along_k: true, alignment: layout::UNIT_BYTES };
         Self { k: 0, a: none, b: none }
     };
 }
@@ -192,10 +202,12 @@ impl Part {
         unsafe {
             if !operand.along_k {
                 self.across::<WHOLE>(leading, rows);
-            } else if operand.is_aligned {
-                self.units::<WHOLE>(leading, rows);
             } else {
-                self.words::<WHOLE>(leading, rows);
+                match operand.alignment {
+                    16 => self.units::<WHOLE, 16>(leading, rows),
+                    8 => self.units::<WHOLE, 8>(leading, rows),
+                    _ => self.words::<WHOLE>(leading, rows),
+                }
             }
         }
     }
@@ -224,26 +236,36 @@ impl Part {
         });
     }
 
-    /// The same, 16 bytes at once.
+    /// The same, 8 or 16 bytes at once.
     ///
     /// # Safety
-    /// As [`copy_as`](Self::copy_as), and all lines begin at multiples of 16 bytes.
+    /// As [`copy_as`](Self::copy_as), and all lines begin at multiples of so many bytes.
     #[inline(always)]
-    unsafe fn units<const WHOLE: bool>(self, leading: usize, rows: u32) {
-        // Lines of a warp, and of the warpgroup.
-        const LINES: u32 = LANES / UNITS;
-        const { assert!(CHUNK == 2 * WARPS * LINES) };
+    unsafe fn units<const WHOLE: bool, const BYTES: u32>(self, leading: usize, rows: u32) {
+        // Lanes of a line, and lines of all warps.
+        let (lanes, lines) = const { (LINE_BYTES / BYTES, WARPS * LANES * BYTES / LINE_BYTES) };
+        // Lines so far apart are swizzled alike.
+        const { assert!((WARPS * LANES * BYTES / LINE_BYTES).is_multiple_of(UNITS)) };
         let Self { warp, lane, to, left, .. } = self;
-        let (line, unit) = (warp * LINES + lane / UNITS, lane % UNITS);
-        let from = self.from.wrapping_add(line as usize * leading + (unit * UNIT) as usize);
-        let to = to + line * LINE_BYTES + (unit ^ (line % UNITS)) * layout::UNIT_BYTES;
-        let bytes = left.saturating_sub(unit * UNIT).min(UNIT) * WORD;
+        let (line, column) = ((warp * LANES + lane) / lanes, lane % lanes * BYTES);
+        let from = self.from.wrapping_add(line as usize * leading + (column / WORD) as usize);
+        let to = to + line * LINE_BYTES + (column ^ (line % UNITS * layout::UNIT_BYTES));
+        let bytes = (left.min(LINE_BYTES / WORD) * WORD).saturating_sub(column).min(BYTES);
         self.each_chunk::<WHOLE>(rows, line, bytes, |first, bytes| {
-            unroll!(I in 0..2, {
-                let line = first + I as u32 * WARPS * LINES;
-                let (to, from) = (to + line * LINE_BYTES, from.wrapping_add(line as usize * leading));
-                // SAFETY: the caller's contract; of what lies outside nothing is read.
-                unsafe { async_copy::copy_cg_zfill(to, from, bytes.of(I as u32 * WARPS * LINES)) }
+            unroll!(I in 0..4, {
+                let behind = I as u32 * lines;
+                if behind < CHUNK {
+                    let line = first + behind;
+                    let (to, from) = (to + line * LINE_BYTES, from.wrapping_add(line as usize * leading));
+                    // SAFETY: the caller's contract; of what lies outside nothing is read.
+                    unsafe {
+                        if BYTES == layout::UNIT_BYTES {
+                            async_copy::copy_cg_zfill(to, from, bytes.of(behind));
+                        } else {
+                            async_copy::copy_ca_zfill::<BYTES, _>(to, from, bytes.of(behind));
+                        }
+                    }
+                }
             });
         });
     }

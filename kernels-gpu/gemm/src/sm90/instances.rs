@@ -333,7 +333,6 @@ kernels! { $
     #[kernel] fn gemm_e4m3_e5m2_nt_128x128_pp as E4m3E5m2Nt128x128Pp: E4M3 x E5M2 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_e5m2_e4m3_nt_128x128_pp as E5m2E4m3Nt128x128Pp: E5M2 x E4M3 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_tf32_direct_64x128 as Tf32Direct64x128: TF32 x TF32 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, Direct;
-    #[kernel] fn gemm_tf32_direct_128x128 as Tf32Direct128x128: TF32 x TF32 -> BF16, trans 0 0, 1 x 128, 2 together, cluster 1 x 1, rows, Direct;
     #[kernel] fn gemm_grouped_bf16_nt_128x128_pp as GroupedBf16Nt: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Grouped;
     #[kernel] fn gemm_grouped_bf16_nn_128x128_pp as GroupedBf16Nn: BF16 x BF16 -> BF16, trans 0 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Grouped;
     #[kernel] fn gemm_grouped_f16_nt_128x128_pp as GroupedF16Nt: F16 x F16 -> F16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Grouped;

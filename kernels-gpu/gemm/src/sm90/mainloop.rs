@@ -78,7 +78,7 @@ pub unsafe fn run_from<C: Config, S: TileScheduler<C>, L: Loader<C>, M: Mainloop
         if warp < WARPS {
             if C::SPARES {
                 registers::set_max_registers_dec::<{ SPARING_REGISTERS[0] }>();
-            } else if C::CONSUMERS == 2 && !C::DIRECT {
+            } else if C::CONSUMERS == 2 {
                 registers::set_max_registers_dec::<{ REGISTERS[0] }>();
             }
             // Of a lane that is elected the assembler knows that it is alone: a copy of one that is merely
@@ -90,7 +90,7 @@ pub unsafe fn run_from<C: Config, S: TileScheduler<C>, L: Loader<C>, M: Mainloop
         } else {
             if C::SPARES {
                 registers::set_max_registers_inc::<{ SPARING_REGISTERS[1] }>();
-            } else if C::CONSUMERS == 2 && !C::DIRECT {
+            } else if C::CONSUMERS == 2 {
                 registers::set_max_registers_inc::<{ REGISTERS[1] }>();
             }
             sync_split_k::<C>();
@@ -206,8 +206,8 @@ impl<C: Config> Loader<C> for Boxes {
 /// Fills stages with the operands of one tile after the other.
 ///
 /// # Safety
-/// * One thread of the producer calls it, or all of them with [`Config::DIRECT`], once, after the barriers are
-///   made.
+/// * One thread of the producer calls it, or all of them with [`Config::DIRECT`], once, after the barriers
+///   are made.
 /// * The loader's operands are valid for reads. All blocks of the cluster run the same tiles.
 #[inline(always)]
 unsafe fn produce<C: Config, S: TileScheduler<C>, L: Loader<C>>(

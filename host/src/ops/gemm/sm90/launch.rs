@@ -107,7 +107,7 @@ pub(crate) struct Launch<'a> {
     /// Whether the kernel sees the transpose of C.
     pub transposed: bool,
     pub groups: Option<Groups<'a>>,
-    /// What the kernel reads of A's side and of B's by itself.
+    /// Inputs of A's side and of B's that the kernel reads by itself.
     pub read: Option<Read<'a>>,
 }
 
@@ -116,9 +116,9 @@ fn as_they_lie<'a>(a: Matrix<'a>, b: Matrix<'a>) -> Read<'a> {
     let lines = |matrix: Matrix<'_>| {
         let Operand { order, leading, batch_stride, alignment, .. } = matrix.operand();
         // Of a single line too: the kernel computes addresses behind it, which it does not read.
-        let follow = (leading * DType::F32.size() as u64).is_multiple_of(ROW_ALIGNMENT);
-        let is_aligned = u64::from(alignment) == ROW_ALIGNMENT && follow;
-        OperandLines { leading, matrix: batch_stride, along_k: order == Order::Rows, is_aligned }
+        let follow = 1 << (leading * DType::F32.size() as u64 | ROW_ALIGNMENT).trailing_zeros();
+        let (along_k, alignment) = (order == Order::Rows, alignment.min(follow));
+        OperandLines { leading, matrix: batch_stride, along_k, alignment }
     };
     // Of all parts: sides have been checked.
     let k = a.shape.columns as u32;
