@@ -181,8 +181,7 @@ fn in_parts(whole: &Candidate, work: Work<'_>, sink: &mut dyn CandidateSink) {
         let estimate_us = parts_us + split_k::estimate_us(problem, count);
         if estimate_us < whole.estimate_us {
             let config = Config { split_k: count, ..whole.config };
-            let why =
-                "wgmma fed by TMA; k is cut into parts, since the tiles alone leave multiprocessors idle";
+            let why = "wgmma; k is cut into parts, since the tiles alone leave multiprocessors idle";
             sink.add(Candidate { config, estimate_us, why });
         }
     }

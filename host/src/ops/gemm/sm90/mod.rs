@@ -3,8 +3,8 @@
 //! The kernels read both operands through tensor maps, in one of two orders each; an operand in another
 //! order, or whose rows do not begin at 16-byte boundaries, is copied first. Those whose rows begin at such a
 //! boundary but not at a cache line take twice the requests: where that is estimated to cost more than a copy
-//! does, they are copied too. Operands of 32 bits that are not both along k and addressable have kernels besides
-//! that take them as they lie ([`gemm::sm90::direct`]).
+//! does, they are copied too. Operands of 32 bits that are not both along k and addressable have a kernel
+//! besides that takes them as they lie ([`gemm::sm90::direct`]).
 //!
 //! A product can also be computed as its transpose, `C^T = B^T A^T`: by kernels that store their result
 //! transposed, for few rows of C, and by the others for a C whose columns lie contiguous.
@@ -39,7 +39,7 @@ pub(super) struct Groups<'a> {
     pub count: u32,
 }
 
-/// What a kernel reads by itself, of A's side and of B's.
+/// Inputs that a kernel reads by itself, of A's side and of B's.
 #[derive(Clone, Copy)]
 pub(super) enum Read<'a> {
     /// Factors of blocks.
