@@ -142,8 +142,8 @@ pub fn wait_all() {
 }
 
 /// Has the block's mbarrier at `bar` count one arrival of the thread when all copies that it has begun are
-/// over (`cp.async.mbarrier.arrive.noinc`). Whoever waits for the phase knows of the copies since the last such
-/// call; of other accesses of the thread it tells nothing.
+/// over (`cp.async.mbarrier.arrive.noinc`). Whoever waits for the phase knows of the copies since the last
+/// such call; of other accesses of the thread it tells nothing.
 #[track_caller]
 #[inline(never)]
 pub fn arrive_noinc(bar: u32) {
@@ -160,8 +160,11 @@ pub fn arrive_noinc(bar: u32) {
     let issuer = thread.slot;
     thread.group().take_off(Box::new(move |group: &Group<'_>| {
         let issuer = &group.threads[issuer as usize];
-        // What the thread has waited for itself counts as its own writes.
-        let waited_for = batches.iter().fold(false, |any, batch| !batch.land(issuer) || any);
+        // Copies that the thread has waited for itself count as its own writes.
+        let mut waited_for = false;
+        for batch in &batches {
+            waited_for |= !batch.land(issuer);
+        }
         arrival.arrive(group, issuer, waited_for);
     }));
 }

@@ -203,7 +203,8 @@ impl History {
         self.fenced.get(block).is_some_and(|seen| seen.covers(rank, time))
     }
 
-    /// Records a proxy fence after everything known of other blocks and of agents, and after `own` of `block`.
+    /// Records a proxy fence after everything known of other blocks and of agents, and after `own` of
+    /// `block`.
     pub fn fence(&mut self, block: u64, own: &Seen) {
         self.fenced.join(&self.blocks);
         self.fenced.join(&self.narrow);

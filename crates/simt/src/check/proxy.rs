@@ -124,7 +124,8 @@ pub(crate) fn generic_write(thread: &Thread, target: &Block, access: Access, ope
 }
 
 /// Makes a write of the generic proxy to the block's shared memory, checked before, part of operation number
-/// `operation`: later accesses have to wait for that, and those of the async proxy for a proxy fence behind it.
+/// `operation`: later accesses have to wait for that, and those of the async proxy for a proxy fence behind
+/// it.
 pub(crate) fn track_write(thread: &Thread, address: usize, size: usize, site: RawSite, operation: u32) {
     let block = thread.block();
     let access = Access { address, size, align: 1, kind: AccessKind::Write, site };

@@ -42,10 +42,12 @@ pub unsafe fn mbarrier_rounds(x: &[u32], rounds: u32, out: *mut u32) {
 }
 
 /// As [`mbarrier_rounds()`], without the sum: in each round every thread copies `x[round * threads + t]` by
-/// `cp.async`, zero instead where that is the last thread's, and the barrier is told when the copies are over.
+/// `cp.async`, zero instead where that is the last thread's, and the barrier is told when the copies are
+/// over.
 ///
 /// # Safety
-/// One block of at most [`MAX_THREADS`] threads along x; `x` and `out` have an element for each in each round.
+/// One block of at most [`MAX_THREADS`] threads along x; `x` and `out` have an element for each in each
+/// round.
 #[kernel]
 pub unsafe fn mbarrier_copies(x: &[u32], rounds: u32, out: *mut u32) {
     const WORD: u32 = size_of::<u32>() as u32;
