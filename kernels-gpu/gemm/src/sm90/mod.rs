@@ -25,7 +25,7 @@
 //!   repeatable and do not depend on the grid. Where tiles are few and k is long, two blocks of a cluster
 //!   split k ([`cluster_split_k`]), or the host cuts k into a batch of parts, and [`split_k`] adds them in
 //!   their order. What lies outside of the operands counts as zero, so any m, n, k will do; TMA wants rows
-//!   that begin at multiples of 16 bytes.
+//!   that begin at multiples of 16 bytes; other operands of tf32 [threads copy](direct).
 //! * **Epilogue.** Results leave through a fusion, in registers, then by the copy engine where it can store
 //!   them, else by the threads.
 //!
