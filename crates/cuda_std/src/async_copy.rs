@@ -4,6 +4,9 @@
 //! `N` newest groups are done with [`wait_group`]. That makes the bytes visible to the thread itself; a
 //! barrier makes them visible to the block.
 //!
+//! Or an [`mbarrier`](crate::mbarrier) is told when they are done, by [`arrive_noinc`]: other threads wait
+//! for it, and the thread that copies goes on.
+//!
 //! `dst` is a 32-bit shared address. `BYTES` is 4, 8 or 16; both addresses are aligned to it.
 //!
 //! ```ignore
@@ -174,5 +177,30 @@ pub fn wait_all() {
         // SAFETY: a wait. Not `nomem`, so that no access to the copied bytes moves above it.
         ptx: { unsafe { asm!("cp.async.wait_all;", options(nostack, preserves_flags)) } }
         sim: { async_copy::wait_all(); }
+    }
+}
+
+/// Has the mbarrier at `bar` count one arrival of this thread when all copies are done that it has started so
+/// far; does not wait. The arrival is one of those that [`init`](crate::mbarrier::init) counted, and whoever
+/// waits for the phase sees the copied bytes. The copies write by the generic proxy: engines, and tensor
+/// cores that read shared memory, want a proxy fence behind the wait.
+///
+/// # Safety
+/// As [`arrive`](crate::mbarrier::arrive); the block lives until the arrival has come.
+///
+/// # PTX
+/// `cp.async.mbarrier.arrive.noinc.shared::cta.b64 [bar]`
+#[inline(always)]
+#[track_caller]
+pub unsafe fn arrive_noinc(bar: u32) {
+    arms! {
+        ptx: {
+            // SAFETY: the caller vouches for the object. Not `nomem`: copies stay before it.
+            unsafe {
+                asm!("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [{0}];", in(reg32) bar,
+                    options(nostack, preserves_flags));
+            }
+        }
+        sim: { async_copy::arrive_noinc(bar); }
     }
 }

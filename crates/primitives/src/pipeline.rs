@@ -103,11 +103,21 @@ mod tma {
         /// The shared memory is the pipeline's, and nothing uses it yet.
         #[inline(always)]
         pub unsafe fn init(self, releases: u32) {
+            // SAFETY: the caller's contract.
+            unsafe { self.init_for(1, releases) }
+        }
+
+        /// The same for so many arrivals that say that a stage is full: of threads that copy by themselves.
+        ///
+        /// # Safety
+        /// As there.
+        #[inline(always)]
+        pub unsafe fn init_for(self, arrivals: u32, releases: u32) {
             let mut stage = 0;
             while stage < D::STAGES {
                 // SAFETY: the barriers' own places, and the caller says that they are unused.
                 unsafe {
-                    mbarrier::init(self.full(stage), 1);
+                    mbarrier::init(self.full(stage), arrivals);
                     mbarrier::init(self.empty(stage), releases);
                 }
                 stage += 1;
@@ -130,7 +140,7 @@ mod tma {
         }
 
         /// Waits until the stage is empty: the first half of [`producer_acquire`](Self::producer_acquire),
-        /// for producers that write to it themselves before they expect copies.
+        /// for producers that write to it themselves, before they expect copies or instead.
         ///
         /// # Safety
         /// As there.

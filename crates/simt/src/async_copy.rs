@@ -1,14 +1,19 @@
 //! Asynchronous copies from global to shared memory: `cp.async`, `cp.async.commit_group`,
-//! `cp.async.wait_group`.
+//! `cp.async.wait_group`, `cp.async.mbarrier.arrive.noinc`.
 //!
-//! The bytes move when the thread waits, not before, so a kernel that forgets to wait reads old data.
+//! The bytes move when the thread waits, not before, so a kernel that forgets to wait reads old data. Where
+//! an mbarrier is told when copies are over, the seed decides the moment.
 
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::Location;
+use std::rc::Rc;
 
-use crate::check::{self, Access};
+use crate::check::{self, Access, proxy};
 use crate::exec::context::{Thread, current};
+use crate::exec::group::Group;
 use crate::fault::{AccessKind, FaultKind};
+use crate::mbarrier;
 use crate::site::RawSite;
 
 /// Copies of a thread that are under way.
@@ -16,8 +21,18 @@ use crate::site::RawSite;
 pub(crate) struct CopyQueue {
     /// Issued, in no group yet.
     open: Vec<PendingCopy>,
+    /// As `open`, but an mbarrier will be told of them.
+    told: Vec<Rc<Batch>>,
     /// Committed groups, oldest first.
-    groups: VecDeque<Vec<PendingCopy>>,
+    groups: VecDeque<Vec<Rc<Batch>>>,
+}
+
+/// Copies that a wait or an arrival carries out, whichever comes first.
+#[derive(Default)]
+struct Batch {
+    pending: RefCell<Vec<PendingCopy>>,
+    /// Number of the operation that ends with the arrival, for the checker.
+    operation: Cell<Option<u32>>,
 }
 
 #[derive(Clone, Copy)]
@@ -32,7 +47,22 @@ struct PendingCopy {
 impl CopyQueue {
     pub fn clear(&mut self) {
         self.open.clear();
+        self.told.clear();
         self.groups.clear();
+    }
+
+    /// Closes the copies that are in no group into a batch.
+    fn seal(&mut self) {
+        self.told.retain(|batch| !batch.pending.borrow().is_empty());
+        if !self.open.is_empty() {
+            let pending = RefCell::new(std::mem::take(&mut self.open));
+            self.told.push(Rc::new(Batch { pending, ..Batch::default() }));
+        }
+    }
+
+    /// All batches, oldest first.
+    fn batches(&self) -> impl Iterator<Item = &Rc<Batch>> {
+        self.groups.iter().flatten().chain(&self.told)
     }
 }
 
@@ -83,7 +113,8 @@ pub unsafe fn copy(dst_shared: *mut u8, src_global: *const u8, bytes: usize, src
 #[inline(never)]
 pub fn commit() {
     let mut copies = current("simt::async_copy::commit").copies.borrow_mut();
-    let group = std::mem::take(&mut copies.open);
+    copies.seal();
+    let group = std::mem::take(&mut copies.told);
     copies.groups.push_back(group);
 }
 
@@ -99,7 +130,7 @@ pub fn wait(pending: u32) {
         }
         let group = copies.groups.pop_front();
         drop(copies);
-        group.iter().flatten().for_each(|copy| copy.carry_out(thread));
+        group.iter().flatten().for_each(|batch| batch.wait(thread));
     }
 }
 
@@ -110,10 +141,74 @@ pub fn wait_all() {
     finish(current("simt::async_copy::wait_all"));
 }
 
+/// Has the block's mbarrier at `bar` count one arrival of the thread when all copies that it has begun are
+/// over (`cp.async.mbarrier.arrive.noinc`). Whoever waits for the phase knows of the copies since the last
+/// such call; of other accesses of the thread it tells nothing.
+#[track_caller]
+#[inline(never)]
+pub fn arrive_noinc(bar: u32) {
+    let location = Location::caller();
+    let thread = current("simt::async_copy::arrive_noinc");
+    let arrival = mbarrier::begin_arrival(thread, bar, "cp.async.mbarrier.arrive.noinc", location);
+    let mut copies = thread.copies.borrow_mut();
+    copies.seal();
+    if let Some(operation) = arrival.operation() {
+        copies.batches().for_each(|batch| batch.track(thread, operation));
+    }
+    let batches: Vec<Rc<Batch>> = copies.batches().cloned().collect();
+    drop(copies);
+    let issuer = thread.slot;
+    thread.group().take_off(Box::new(move |group: &Group<'_>| {
+        let issuer = &group.threads[issuer as usize];
+        // Copies that the thread has waited for itself count as its own writes.
+        let mut waited_for = false;
+        for batch in &batches {
+            waited_for |= !batch.land(issuer);
+        }
+        arrival.arrive(group, issuer, waited_for);
+    }));
+}
+
 /// Carries out the copies that are still under way.
 pub(crate) fn finish(thread: &Thread) {
-    let copies = std::mem::take(&mut *thread.copies.borrow_mut());
-    copies.groups.iter().flatten().chain(&copies.open).for_each(|copy| copy.carry_out(thread));
+    let mut copies = std::mem::take(&mut *thread.copies.borrow_mut());
+    copies.seal();
+    copies.batches().for_each(|batch| batch.wait(thread));
+}
+
+impl Batch {
+    /// Carries out what is left, for the thread that has begun and awaits it.
+    fn wait(&self, thread: &Thread) {
+        let pending = self.pending.take();
+        match self.operation.get() {
+            Some(operation) if pending.is_empty() && thread.checked() => {
+                proxy::learn_completed(thread, operation);
+            }
+            _ => pending.iter().for_each(|copy| {
+                copy.carry_out(thread);
+                copy.become_known(thread);
+            }),
+        }
+    }
+
+    /// From now on, whoever knows that the operation is over knows of the copies, unless they are part of an
+    /// earlier one.
+    fn track(&self, thread: &Thread, operation: u32) {
+        let pending = self.pending.borrow();
+        if self.operation.get().is_none() && !pending.is_empty() {
+            self.operation.set(Some(operation));
+            pending.iter().for_each(|copy| {
+                proxy::track_write(thread, copy.dst as usize, copy.bytes, copy.site, operation);
+            });
+        }
+    }
+
+    /// Carries out what is left, for those who wait for an arrival. Whether anything was.
+    fn land(&self, issuer: &Thread) -> bool {
+        let pending = self.pending.take();
+        pending.iter().for_each(|copy| copy.carry_out(issuer));
+        !pending.is_empty()
+    }
 }
 
 impl PendingCopy {
@@ -125,9 +220,15 @@ impl PendingCopy {
             std::ptr::write_bytes(self.dst.add(self.src_bytes), 0, self.bytes - self.src_bytes);
         }
         if thread.checked() {
-            check::copy_arrived(thread, self.dst as usize, self.bytes, self.site);
             let source = self.src as usize;
             check::global_access_over(thread, source, self.src_bytes, AccessKind::Read, self.site);
+        }
+    }
+
+    /// The thread has waited for it.
+    fn become_known(&self, thread: &Thread) {
+        if thread.checked() {
+            check::copy_arrived(thread, self.dst as usize, self.bytes, self.site);
         }
     }
 }

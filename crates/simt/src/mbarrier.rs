@@ -459,6 +459,65 @@ impl Arrival {
     }
 }
 
+/// An arrival of a thread that comes when its copies are over.
+pub(crate) struct LateArrival {
+    block_slot: u32,
+    offset: u32,
+    operation: Option<u32>,
+    /// Where it was begun.
+    site: RawSite,
+}
+
+/// Begins an arrival at the block's mbarrier at `bar`, by operation `op`.
+pub(crate) fn begin_arrival(
+    thread: &Thread,
+    bar: u32,
+    op: &str,
+    location: &'static Location<'static>,
+) -> LateArrival {
+    let target = locate_own(thread, bar, op, location);
+    require_live(thread, &target, None, op, location);
+    let site = RawSite::of(location);
+    let agent = Agent::of_mbarrier(target.block.number.get(), target.offset as usize);
+    let begin = || thread.group().operations.begin(agent, proxy::Operation::UNKNOWN);
+    let operation = thread.checked().then(begin);
+    if operation.is_some() {
+        let mut mbarriers = target.block.mbarriers.borrow_mut();
+        let check = &mut mbarriers.by_offset.get_mut(&target.offset).expect("checked to be live").check;
+        check.in_flight += 1;
+        check.latest = Some(site);
+    }
+    LateArrival { block_slot: target.block_slot, offset: target.offset, operation, site }
+}
+
+impl LateArrival {
+    /// Number of the operation, for the checker.
+    pub fn operation(&self) -> Option<u32> {
+        self.operation
+    }
+
+    /// The copies are over. With `releases`, it publishes the thread's accesses too.
+    pub fn arrive(&self, group: &Group<'_>, issuer: &Thread, releases: bool) {
+        let block = &group.blocks[self.block_slot as usize];
+        let target = Target { block, block_slot: self.block_slot, offset: self.offset };
+        let result = change_and_advance(group, &target, |mbarrier| {
+            if let Some(operation) = self.operation {
+                group.operations.settle(operation, mbarrier.phases);
+                mbarrier.check.in_flight -= 1;
+                mbarrier.check.unseen = Some((mbarrier.phases, self.site));
+                if releases {
+                    mbarrier.check.release(issuer, &target, Told::Everything);
+                }
+            }
+            mbarrier.arrive(1)
+        });
+        if let Err((kind, message)) = result {
+            let message = format!("copies are over, for {}: {message}", name(block, self.offset));
+            issuer.raise(issuer.fault(kind, self.site, message, None, None));
+        }
+    }
+}
+
 /// Handles the end of a thread. With `is_last`, no thread of the block is left to wait for pending copies.
 pub(crate) fn thread_ends(thread: &Thread, is_last: bool) {
     let block = thread.block();

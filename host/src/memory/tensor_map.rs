@@ -300,6 +300,11 @@ impl<'a> TensorMap<'a> {
         Ok(TensorMap { map: encode(view.device(), &description)?, memory: view.bytes() })
     }
 
+    /// A map of nothing, for a kernel that reads the view by other ways and does not look at the map.
+    pub(crate) fn unused(view: DeviceView<'a, u8>) -> Self {
+        TensorMap { map: tma::TensorMap::from_words([0; tma::TensorMap::WORDS]), memory: view }
+    }
+
     /// The 128 bytes, and the read that `stream` begins.
     pub(crate) fn for_reads(&self, stream: &Stream) -> Result<(tma::TensorMap, Use<'a>)> {
         Ok((self.map, self.memory.begin(stream)?))

@@ -6,6 +6,7 @@ use cuda_std::wgmma::ElementType;
 use gemm::element::{Layout, Type};
 use gemm::epilogue::{Activation, EpilogueParams};
 use gemm::groups::GroupParams;
+use gemm::sm90::direct::{DirectParams, OperandLines};
 use gemm::sm90::epilogue::{OutputFlag, OutputFormat, OutputParams, OutputType};
 use gemm::sm90::instances::{Entry, GemmArguments, Kind, TABLE};
 use gemm::sm90::tile_scheduler::GemmShape;
@@ -169,6 +170,12 @@ impl Matrix {
         self.values[(batch * self.rows + row) * self.pitch + column]
     }
 
+    /// As threads copy it, along k.
+    fn lines(&self, alignment: u32) -> OperandLines {
+        let (leading, matrix) = (self.pitch as u64, (self.rows * self.pitch) as u64);
+        OperandLines { leading, matrix, along_k: true, alignment }
+    }
+
     fn tiling(&self, bytes: u32, tile: [u32; 2], swizzle: Swizzle) -> Tiling<3> {
         let batch = self.values.len() / (self.rows * self.pitch);
         let row = u64::from(bytes) * self.pitch as u64;
@@ -306,7 +313,12 @@ fn check(stream: &Stream, entry: &Entry, launch: Launch, case: Case, seed: u64) 
         },
         groups: GroupParams { count: 0, is_wide: false },
         scales_pitch: 0,
+        direct: {
+            let [of_a, of_b] = if unaligned { [4, 8] } else { [16; 2] };
+            DirectParams { k, a: a.lines(of_a), b: b.lines(of_b) }
+        },
     };
+    let read = |buffer: &Buffer| DevicePtr::from_raw(maybe(buffer.address(), entry.kind == Kind::Direct));
     let parameters = (
         map_a,
         map_b,
@@ -315,8 +327,8 @@ fn check(stream: &Stream, entry: &Entry, launch: Launch, case: Case, seed: u64) 
         arguments,
         DevicePtr::from_raw(d_buffer.address()),
         DevicePtr::from_raw(0),
-        DevicePtr::from_raw(0),
-        DevicePtr::from_raw(0),
+        read(&a_buffer),
+        read(&b_buffer),
     );
     let width = width.min(block_n);
     let tiles = m.div_ceil(block_m * entry.cluster[0]) * n.div_ceil(width * entry.cluster[1]) * batch;
@@ -448,7 +460,7 @@ where
 
 macro_rules! kernels {
     ($($name:ident)*) => {
-        /// Runs the dense entries that the filter takes.
+        /// Runs the dense entries that the filter takes, and those of operands as they lie.
         fn check_all(takes: fn(&Entry) -> bool) -> Result<()> {
             let Some(stream) = open()? else { return Ok(()) };
             let kernels: &[(&str, Launch)] =
@@ -456,7 +468,7 @@ macro_rules! kernels {
             assert_eq!(kernels.len(), TABLE.len());
             for (entry, &(name, launch)) in TABLE.iter().zip(kernels) {
                 assert_eq!(entry.name, name, "the table's order");
-                if entry.kind == Kind::Dense && takes(entry) {
+                if matches!(entry.kind, Kind::Dense | Kind::Direct) && takes(entry) {
                     for (seed, case) in cases(entry).into_iter().enumerate() {
                         check(&stream, entry, launch, case, seed as u64)?;
                     }

@@ -7,6 +7,7 @@ mod refusal;
 mod gemm_sm90;
 mod ops_gemm;
 mod ops_gemm_any;
+mod ops_gemm_as_they_lie;
 mod ops_gemm_blocks;
 mod ops_gemm_calls;
 mod ops_gemm_direct;

@@ -309,7 +309,7 @@ fn may_follow(earlier: Stamp, now: Stamp, order: &impl Order) -> Result<(), Clas
         return Err(Clash::Race(earlier));
     }
     // Reads need no fence: they already have their value, so the async proxy cannot overtake them.
-    let is_generic_write = !earlier.is_tracked() && !earlier.kind().is_read();
+    let is_generic_write = !(earlier.kind().is_read() || earlier.is_tracked() && earlier.kind().is_async());
     if now.is_tracked() && is_generic_write && !order.is_fenced(earlier) {
         return Err(Clash::Unfenced(earlier));
     }

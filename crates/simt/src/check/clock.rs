@@ -135,6 +135,36 @@ impl Blocks {
     }
 }
 
+/// For agents, sorted, a number of turns each.
+#[derive(Clone, Debug, Default)]
+struct Turns(Vec<(Agent, u32)>);
+
+impl Turns {
+    fn raise(&mut self, agent: Agent, turns: u32) {
+        match self.0.binary_search_by_key(&agent, |known| known.0) {
+            Ok(at) => self.0[at].1 = self.0[at].1.max(turns),
+            Err(at) => self.0.insert(at, (agent, turns)),
+        }
+    }
+
+    fn has(&self, operation: Operation) -> bool {
+        let known = self.0.binary_search_by_key(&operation.agent, |known| known.0);
+        known.is_ok_and(|at| operation.turn < self.0[at].1)
+    }
+
+    fn join(&mut self, other: &Self) {
+        let mut at = 0;
+        for &(agent, turns) in &other.0 {
+            // Both are sorted, and mostly of the same agents.
+            at += self.0[at..].iter().take_while(|known| known.0 < agent).count();
+            match self.0.get_mut(at) {
+                Some(known) if known.0 == agent => known.1 = known.1.max(turns),
+                _ => self.0.insert(at, (agent, turns)),
+            }
+        }
+    }
+}
+
 /// Knowledge of several blocks, and knowledge that does not depend on the floor of a block.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
@@ -145,7 +175,9 @@ pub(crate) struct History {
     /// Accesses that a proxy fence has followed.
     fenced: Blocks,
     /// For each agent, sorted, how many of its turns are known to be over.
-    completed: Vec<(Agent, u32)>,
+    completed: Turns,
+    /// The same of turns that a proxy fence has followed.
+    completed_fenced: Turns,
     /// How many launches are known to have ended.
     ended: u32,
 }
@@ -171,11 +203,13 @@ impl History {
         self.fenced.get(block).is_some_and(|seen| seen.covers(rank, time))
     }
 
-    /// Records a proxy fence after everything known of other blocks, and after `own` of `block`.
+    /// Records a proxy fence after everything known of other blocks and of agents, and after `own` of
+    /// `block`.
     pub fn fence(&mut self, block: u64, own: &Seen) {
         self.fenced.join(&self.blocks);
         self.fenced.join(&self.narrow);
         self.fenced.add(block, own);
+        self.completed_fenced.join(&self.completed);
     }
 
     /// How many launches are known to have ended.
@@ -197,15 +231,16 @@ impl History {
 
     /// Records that the first `turns` turns of an agent are over.
     pub fn complete(&mut self, agent: Agent, turns: u32) {
-        match self.completed.binary_search_by_key(&agent, |known| known.0) {
-            Ok(at) => self.completed[at].1 = self.completed[at].1.max(turns),
-            Err(at) => self.completed.insert(at, (agent, turns)),
-        }
+        self.completed.raise(agent, turns);
     }
 
     pub fn has_completed(&self, operation: Operation) -> bool {
-        let known = self.completed.binary_search_by_key(&operation.agent, |known| known.0);
-        known.is_ok_and(|at| operation.turn < self.completed[at].1)
+        self.completed.has(operation)
+    }
+
+    /// Whether a proxy fence has followed an operation.
+    pub fn is_fenced_behind(&self, operation: Operation) -> bool {
+        self.completed_fenced.has(operation)
     }
 
     /// Its knowledge of the blocks that count, if there is any. Turns of agents are left out: only their own
@@ -215,7 +250,7 @@ impl History {
             [&self.blocks, &self.narrow, &self.fenced].map(|blocks| blocks.about(&counts));
         let is_nothing = [&blocks, &narrow, &fenced].iter().all(|blocks| blocks.0.is_empty());
         let ended = self.ended;
-        (!is_nothing).then_some(Self { blocks, narrow, fenced, completed: Vec::new(), ended })
+        (!is_nothing).then_some(Self { blocks, narrow, fenced, ended, ..Self::default() })
     }
 
     pub fn join(&mut self, other: &Self) {
@@ -223,20 +258,13 @@ impl History {
         self.narrow.join(&other.narrow);
         self.fenced.join(&other.fenced);
         self.join_completed(other);
+        self.completed_fenced.join(&other.completed_fenced);
         self.end(other.ended);
     }
 
     /// As [`join`](Self::join), but only for what `other` holds about agents.
     pub fn join_completed(&mut self, other: &Self) {
-        let mut at = 0;
-        for &(agent, turns) in &other.completed {
-            // Both are sorted, and mostly of the same agents.
-            at += self.completed[at..].iter().take_while(|known| known.0 < agent).count();
-            match self.completed.get_mut(at) {
-                Some(known) if known.0 == agent => known.1 = known.1.max(turns),
-                _ => self.completed.insert(at, (agent, turns)),
-            }
-        }
+        self.completed.join(&other.completed);
     }
 }
 
@@ -300,7 +328,7 @@ mod tests {
         };
         let mut a = of(&[(2, 5), (4, 1), (8, 7)]);
         a.join_completed(&of(&[(1, 1), (4, 3), (5, 2), (8, 6), (9, 4)]));
-        assert_eq!(a.completed, of(&[(1, 1), (2, 5), (4, 3), (5, 2), (8, 7), (9, 4)]).completed);
+        assert_eq!(a.completed.0, of(&[(1, 1), (2, 5), (4, 3), (5, 2), (8, 7), (9, 4)]).completed.0);
     }
 
     #[test]
@@ -333,7 +361,7 @@ mod tests {
         assert!(history.about(|block| block == 3).is_none());
         let told = history.about(|block| block == 1).expect("a block that counts");
         assert!(told.get(1).is_some() && told.is_fenced(1, 0, 4) && !told.is_fenced(2, 0, 4));
-        assert_eq!((told.completed.len(), told.ended()), (0, 4));
+        assert_eq!((told.completed.0.len(), told.ended()), (0, 4));
     }
 
     #[test]

@@ -454,7 +454,8 @@ fn for_global_cells(thread: &Thread, access: Access, note: impl Fn(&mut cell::Ce
 
 #[cold]
 fn race(thread: &Thread, access: Access, earlier: Stamp, kind: FaultKind) -> ! {
-    let kind = if earlier.kind().is_async() { FaultKind::AsyncCopyPending } else { kind };
+    let is_async = earlier.kind().is_async() || earlier.is_tracked();
+    let kind = if is_async { FaultKind::AsyncCopyPending } else { kind };
     report(thread, access, kind, String::new(), Some(other(earlier)))
 }
 

@@ -123,6 +123,22 @@ pub(crate) fn generic_write(thread: &Thread, target: &Block, access: Access, ope
     super::overwrite(target, access, now);
 }
 
+/// Makes a write of the generic proxy to the block's shared memory, checked before, part of operation number
+/// `operation`: later accesses have to wait for that, and those of the async proxy for a proxy fence behind
+/// it.
+pub(crate) fn track_write(thread: &Thread, address: usize, size: usize, site: RawSite, operation: u32) {
+    let block = thread.block();
+    let access = Access { address, size, align: 1, kind: AccessKind::Write, site };
+    let now = Stamp::tracked(block.number.get(), operation, thread.rank, access.kind, site);
+    super::overwrite(block, access, now);
+}
+
+/// The thread learns that an operation of its own is over, whose turn is known.
+pub(crate) fn learn_completed(thread: &Thread, operation: u32) {
+    let Operation { agent, turn } = thread.group().operations.get(operation);
+    super::completed(thread, agent, turn + 1);
+}
+
 /// Whether the access at `stamp`, of any thread, happened before the present action of `thread`.
 pub(crate) fn is_known(thread: &Thread, stamp: Stamp) -> bool {
     let is_own = (stamp.block, stamp.rank()) == (thread.block().number.get() as u32, thread.rank);

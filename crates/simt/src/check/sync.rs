@@ -367,6 +367,10 @@ impl Order for View<'_> {
     }
 
     fn is_fenced(&self, earlier: Stamp) -> bool {
+        if earlier.is_tracked() {
+            let is_fenced = |operation| self.any_history(|history| history.is_fenced_behind(operation));
+            return self.operation(earlier).is_none_or(is_fenced);
+        }
         self.any_history(|history| history.is_fenced(earlier.block.into(), earlier.rank(), earlier.time))
     }
 

@@ -1,10 +1,11 @@
 //! Asynchronous copies arrive when a thread waits for them, and no earlier.
 
-use crate::common::{fails, get, passes};
-use ironwarp_simt::async_copy::{commit, copy, wait, wait_all};
+use crate::common::{fails, get, passes, put};
+use ironwarp_simt::async_copy::{arrive_noinc, commit, copy, wait, wait_all};
 use ironwarp_simt::barrier::sync;
+use ironwarp_simt::mbarrier::{self, wait_parity};
 use ironwarp_simt::memory::{Tracked, store};
-use ironwarp_simt::shared::alloc_static;
+use ironwarp_simt::shared::{alloc_static, to_address};
 use ironwarp_simt::{FaultKind, LaunchConfig, StaticKey, thread};
 
 static STAGES: StaticKey = StaticKey::new("STAGES");
@@ -156,5 +157,122 @@ fn zero_fill_and_bad_sizes() {
         bad(16, 1);
         fails(CONFIG(), FaultKind::OutOfBounds, || fetch(stage(0, 0), source.at(4 * THREADS)));
         fails(CONFIG(), FaultKind::OutOfBounds, || fetch(stage(4, 0), source.at(0)));
+    });
+}
+
+static BARS: StaticKey = StaticKey::new("BARS");
+
+fn bar(index: u32) -> u32 {
+    to_address(alloc_static(&BARS, 16, 8)) + 8 * index
+}
+
+/// Makes two mbarriers of so many arrivals.
+fn make_bars(arrivals: u32) {
+    if rank() == 0 {
+        mbarrier::init(bar(0), arrivals);
+        mbarrier::init(bar(1), arrivals);
+    }
+    sync(0, None);
+}
+
+#[test]
+fn an_mbarrier_is_told_of_copies() {
+    with_source(|source| {
+        passes(CONFIG(), || {
+            make_bars(THREADS as u32);
+            for step in 0..4 {
+                fetch(stage(step, rank()), source.at(step * THREADS + rank()));
+                arrive_noinc(bar(step as u32 % 2));
+                if step % 2 == 1 {
+                    for step in [step - 1, step] {
+                        wait_parity(bar(step as u32 % 2), step as u32 / 2);
+                        let other = THREADS - 1 - rank();
+                        assert_eq!(get(stage(step, other)), (step * THREADS + other) as u32);
+                    }
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn only_the_mbarrier_tells_of_them() {
+    with_source(|source| {
+        let fault = fails(CONFIG(), FaultKind::AsyncCopyPending, || {
+            make_bars(THREADS as u32);
+            fetch(stage(0, rank()), source.at(rank()));
+            arrive_noinc(bar(0));
+            sync(0, None);
+            get(stage(0, rank() ^ 1));
+        });
+        assert_eq!(fault.other.unwrap().site.line, fault.site.line - 3);
+        // Of the thread's own copies too.
+        fails(CONFIG(), FaultKind::AsyncCopyPending, || {
+            make_bars(THREADS as u32);
+            fetch(stage(0, rank()), source.at(rank()));
+            arrive_noinc(bar(0));
+            get(stage(0, rank()));
+        });
+    });
+}
+
+/// The arrival says that copies are over, and nothing of other writes.
+#[test]
+fn an_arrival_of_copies_tells_of_nothing_else() {
+    with_source(|source| {
+        fails(CONFIG(), FaultKind::SharedRace, || {
+            make_bars(THREADS as u32);
+            put(stage(1, rank()), 7);
+            fetch(stage(0, rank()), source.at(rank()));
+            arrive_noinc(bar(0));
+            wait_parity(bar(0), 0);
+            get(stage(1, (rank() + 32) % THREADS));
+        });
+    });
+}
+
+#[test]
+fn copies_may_be_waited_for_twice() {
+    with_source(|source| {
+        passes(CONFIG(), || {
+            make_bars(THREADS as u32);
+            for step in 0..2 {
+                fetch(stage(step, rank()), source.at(step * THREADS + rank()));
+                commit();
+            }
+            arrive_noinc(bar(0));
+            wait(1);
+            assert_eq!(get(stage(0, rank())), rank() as u32);
+            wait_parity(bar(0), 0);
+            let other = THREADS - 1 - rank();
+            assert_eq!(get(stage(0, other)), other as u32);
+            assert_eq!(get(stage(1, rank())), (THREADS + rank()) as u32);
+            fetch(stage(2, rank()), source.at(rank()));
+            arrive_noinc(bar(1));
+            commit();
+            wait(0);
+            assert_eq!(get(stage(2, rank())), rank() as u32);
+            wait_parity(bar(1), 0);
+        });
+    });
+}
+
+#[test]
+fn an_arrival_without_copies_comes_too() {
+    passes(CONFIG(), || {
+        make_bars(THREADS as u32);
+        arrive_noinc(bar(0));
+        wait_parity(bar(0), 0);
+    });
+}
+
+#[test]
+fn somebody_waits_for_the_arrival() {
+    with_source(|source| {
+        fails(LaunchConfig::linear(1, 1), FaultKind::CopyUnfinished, || {
+            make_bars(1);
+            fetch(stage(0, 0), source.at(0));
+            arrive_noinc(bar(0));
+        });
     });
 }

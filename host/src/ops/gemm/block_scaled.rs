@@ -20,7 +20,7 @@ use super::epilogue::{Epilogue, Vector};
 use super::grouped::{check_offsets, most_tiles, of_kind};
 use super::matrix::{Matrix, ROW_ALIGNMENT};
 use super::problem::side;
-use super::sm90::{self, ARCH, BOX, Groups, K_BYTES, Launch, Scales, in_units, map, paired};
+use super::sm90::{self, ARCH, BOX, Groups, K_BYTES, Launch, Read, Scales, in_units, map, paired};
 
 /// The operation that errors name.
 const OPERATION: &str = "BlockScaled::run";
@@ -192,7 +192,7 @@ impl BlockScaled<'_> {
             epilogue: Epilogue::NONE,
             transposed: false,
             groups,
-            scales: Some(Scales { a: self.factors_a, b: self.factors_b, a_pitch: shape.m }),
+            read: Some(Read::Scales(Scales { a: self.factors_a, b: self.factors_b, a_pitch: shape.m })),
         })
     }
 

@@ -235,7 +235,7 @@ impl<'a> GroupedMatmul<'a> {
             epilogue,
             transposed: false,
             groups: Some(Groups { offsets, count: groups as u32 }),
-            scales: None,
+            read: None,
         };
         let most = most_tiles(entry, problem.m as usize, problem.n as usize, groups)?;
         let blocks = most.min(stream.device().properties().sm_count);

@@ -1,7 +1,7 @@
 //! Barriers that count arrivals and bytes.
 
 use conformance::hopper::mbarrier::{
-    BULK_LEN, MAX_THREADS, QUESTIONS, mbarrier_bulk, mbarrier_parity, mbarrier_rounds,
+    BULK_LEN, MAX_THREADS, QUESTIONS, mbarrier_bulk, mbarrier_copies, mbarrier_parity, mbarrier_rounds,
 };
 use ironwarp::{LaunchConfig, Result, launch};
 
@@ -21,6 +21,24 @@ fn what_came_before_an_arrival_is_seen_after_the_wait() -> Result<()> {
             .flat_map(|round| (0..threads).map(move |t| (round, (t + 1 + round) % threads)))
             .map(|(round, other)| x[other] + round as u32);
         assert_same("neighbours", &gpu.get(&out)?, want);
+    }
+    Ok(())
+}
+
+#[test]
+fn barriers_are_told_of_copies() -> Result<()> {
+    let Some(gpu) = hopper()? else { return Ok(()) };
+    for (threads, rounds) in [(1, 3), (32, 1), (96, 7), (MAX_THREADS, 20)] {
+        let x = words(4, rounds * threads);
+        let (device_x, mut out) = (gpu.put(&x)?, gpu.zeros::<u32>(rounds * threads)?);
+        let config = LaunchConfig::linear(threads, threads as u32);
+        // SAFETY: one block, an element and an output a thread a round.
+        unsafe { launch::<mbarrier_copies>(&gpu.stream, config, (&device_x, rounds as u32, &mut out))? };
+        let others =
+            (0..rounds).flat_map(|round| (0..threads).map(move |t| (round, (t + 1 + round) % threads)));
+        let want =
+            others.map(|(round, other)| if other + 1 < threads { x[round * threads + other] } else { 0 });
+        assert_same("copies", &gpu.get(&out)?, want);
     }
     Ok(())
 }

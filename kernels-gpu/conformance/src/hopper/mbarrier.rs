@@ -1,6 +1,6 @@
 //! mbarriers: barriers that count arrivals and bytes.
 
-use cuda_std::{fence, kernel, mbarrier, shared, shared_array, thread, tma, vector};
+use cuda_std::{async_copy, fence, kernel, mbarrier, shared, shared_array, thread, tma, vector};
 
 /// The most threads per block.
 pub const MAX_THREADS: usize = 256;
@@ -32,6 +32,45 @@ pub unsafe fn mbarrier_rounds(x: &[u32], rounds: u32, out: *mut u32) {
             mbarrier::wait_parity(bar, round % 2);
             let other = (t + 1 + round) % threads;
             out.add((round * threads + t) as usize).write(vector::load_shared(buffer + 4 * other));
+            round += 1;
+        }
+        thread::sync_threads();
+        if t == 0 {
+            mbarrier::invalidate(bar);
+        }
+    }
+}
+
+/// As [`mbarrier_rounds()`], without the sum: in each round every thread copies `x[round * threads + t]` by
+/// `cp.async`, zero instead where that is the last thread's, and the barrier is told when the copies are
+/// over.
+///
+/// # Safety
+/// One block of at most [`MAX_THREADS`] threads along x; `x` and `out` have an element for each in each
+/// round.
+#[kernel]
+pub unsafe fn mbarrier_copies(x: &[u32], rounds: u32, out: *mut u32) {
+    const WORD: u32 = size_of::<u32>() as u32;
+    let (t, threads) = (thread::thread_idx_x(), thread::block_dim_x());
+    let bar = shared::address_of(shared_array![u64; 1]);
+    // Two buffers, as in `mbarrier_rounds`.
+    let slots = shared::address_of(shared_array![u32; 2 * MAX_THREADS]);
+    // SAFETY: as there; a word is read after the wait for the barrier that is told of its copy.
+    unsafe {
+        if t == 0 {
+            mbarrier::init(bar, threads);
+        }
+        thread::sync_threads();
+        let mut round = 0;
+        while round < rounds {
+            let buffer = slots + round % 2 * WORD * threads;
+            let from = x.as_ptr().wrapping_add((round * threads + t) as usize);
+            let bytes = if t + 1 < threads { WORD } else { 0 };
+            async_copy::copy_ca_zfill::<WORD, _>(buffer + WORD * t, from, bytes);
+            async_copy::arrive_noinc(bar);
+            mbarrier::wait_parity(bar, round % 2);
+            let other = (t + 1 + round) % threads;
+            out.add((round * threads + t) as usize).write(vector::load_shared(buffer + WORD * other));
             round += 1;
         }
         thread::sync_threads();

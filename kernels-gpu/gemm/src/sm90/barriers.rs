@@ -26,9 +26,10 @@ named_barriers! {
 #[inline(always)]
 pub(super) unsafe fn init<C: Config>(block: Block<C>) {
     let consumers = if C::PING_PONG { 1 } else { C::CONSUMERS };
+    let arrivals = if C::DIRECT { WARPGROUP } else { 1 };
     // SAFETY: the barriers' own places, which nothing uses yet.
     unsafe {
-        block.shared.pipeline().init(consumers * Block::<C>::PEERS);
+        block.shared.pipeline().init_for(arrivals, consumers * Block::<C>::PEERS);
         let mut consumer = 0;
         while consumer < C::CONSUMERS {
             unroll!(SUBTILE in 0..2, {

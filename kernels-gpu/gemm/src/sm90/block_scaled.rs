@@ -294,7 +294,7 @@ unsafe fn scaled<
     inputs: Inputs<'_>,
     scheduler: S,
 ) {
-    let Inputs { maps, arguments, data, scales: [a, b], .. } = inputs;
+    let Inputs { maps, arguments, data, read: [a, b], .. } = inputs;
     let GemmArguments { shape, output, scales_pitch, .. } = arguments;
     let output = Output::limited(data, output, &[OutputFlag::Paired, OutputFlag::ByTma, OutputFlag::Plain]);
     let scales = BlockScales { a, b, a_pitch: *scales_pitch };

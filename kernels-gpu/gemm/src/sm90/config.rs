@@ -6,7 +6,7 @@ use cuda_std::misc;
 use primitives::cluster::{ClusterCoord, ClusterShape};
 use primitives::pipeline::{Depth, Pipeline};
 use primitives::shared_plan::{Mbarrier, SharedPlan, SharedType};
-use primitives::tma::LINE_BYTES;
+use primitives::tma::{LINE_BYTES, Major};
 use primitives::warp::LANES;
 use primitives::{shared_bytes, shared_plan};
 
@@ -23,6 +23,8 @@ pub(super) const WARPS: u32 = WARPGROUP / LANES;
 const SHARED_BYTES: u32 = 227 * 1024;
 /// More stages than this hide nothing more.
 const MAX_STAGES: u32 = 12;
+/// The same where threads copy.
+const DIRECT_STAGES: u32 = 5;
 /// Bytes of an element of a result that goes through shared memory, but for 8-bit ones.
 pub(super) const ELEMENT16_BYTES: u32 = 2;
 /// Columns of the widest tile: one instruction's.
@@ -57,6 +59,8 @@ pub trait Config: Copy + 'static {
     const TRANSPOSED: bool;
     /// Whether launches may ask for narrower tiles, if the rest allows it.
     const MAY_NARROW: bool = false;
+    /// Whether all threads of the producer copy the operands, by themselves ([`direct`](super::direct)).
+    const DIRECT: bool = false;
 
     /// Rows of a consumer's tile.
     const CONSUMER_ROWS: u32 = Self::Tile::GROUPS as u32 * GROUP_ROWS;
@@ -111,13 +115,15 @@ pub trait Config: Copy + 'static {
 
     /// Consumers that get sums of another share of k.
     const INBOXES: u32 = if Self::CLUSTER_K > 1 { Self::CONSUMERS } else { 0 };
-    /// Stages of the pipeline: as many as there is room for.
+    /// Stages of the pipeline: as many as there is room for, or as copies by threads keep under way. (What
+    /// they leave is L1's, which copies of single elements pass.)
     const STAGES: u32 = {
         let consumers = Self::CONSUMERS * (Self::EpiloguePlan::BYTES + SourceBarriers::BYTES);
         let inboxes = Self::INBOXES * (Inbox::<Self>::BYTES + 2 * Mbarrier::BYTES);
         let room = SHARED_BYTES - consumers - inboxes - 2 * MAX_STAGES * Mbarrier::BYTES;
         let stages = room / Stage::<Self>::BYTES;
-        if stages < MAX_STAGES { stages } else { MAX_STAGES }
+        let most = if Self::DIRECT { DIRECT_STAGES } else { MAX_STAGES };
+        if stages < most { stages } else { most }
     };
 
     /// Bytes of shared memory of a block.
@@ -142,6 +148,17 @@ pub trait Config: Copy + 'static {
             Self::CLUSTER_K == 1
                 || (Self::CLUSTER == Self::CLUSTER_K && !Self::PING_PONG && !Self::TRANSPOSED),
             "blocks that split k share nothing else"
+        );
+        assert!(
+            !Self::DIRECT
+                || (Self::CLUSTER == 1
+                    && Self::CONSUMERS == 1
+                    && matches!(Self::Operands::MAJOR_A, Major::K)
+                    && matches!(Self::Operands::MAJOR_B, Major::K)
+                    && Self::BLOCK_M <= 128
+                    && Self::BLOCK_N <= 128
+                    && <Self::Operands as Operands>::BLOCK_K * 4 == primitives::tma::LINE_BYTES),
+            "threads copy elements of 32 bits to a block's own tiles along k, of up to 128 lines"
         );
         let (a, b) = (Self::Operands::MAJOR_A.granule(), Self::Operands::MAJOR_B.granule());
         assert!(Self::BLOCK_M.is_multiple_of(a * Self::CLUSTER_N), "A cannot be shared out");

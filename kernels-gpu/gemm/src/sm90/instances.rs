@@ -3,17 +3,18 @@
 
 use cuda_std::tma::TensorMap;
 use cuda_std::wgmma::{BF16, E4M3, E5M2, ElementType, F16, Operand, TF32};
-use cuda_std::{KernelArgs, kernel};
+use cuda_std::{KernelArgs, kernel, thread};
 use primitives::tma::Major;
 
 use super::block_scaled::{block_scaled, block_scaled_grouped};
 use super::cluster_split_k::ClusterSplitK;
-use super::config::{Config, EpiloguePlan};
+use super::config::{Block, Config, EpiloguePlan};
+use super::direct::{Direct, DirectParams};
 use super::epilogue::{Output, OutputParams, store_with};
 use super::from_registers::FromRegisters;
 use super::fusion::StandardFusion;
 use super::grouped::grouped;
-use super::mainloop::{InAccumulators, Mainloop, Maps, run};
+use super::mainloop::{InAccumulators, Mainloop, Maps, run, run_from};
 use super::operands::{Operands, Pair};
 use super::tile_scheduler::{GemmShape, PersistentScheduler};
 use crate::epilogue::EpilogueParams;
@@ -34,6 +35,8 @@ pub struct GemmArguments {
     /// From a block of k to the next in the factors of A, for kernels of [`Kind::BlockScaled`] and
     /// [`Kind::BlockScaledGrouped`].
     pub scales_pitch: u32,
+    /// How A and B lie, for kernels of [`Kind::Direct`].
+    pub direct: DirectParams,
 }
 
 /// The inputs of an instance: the maps, the arguments by value, and the pointers.
@@ -45,8 +48,8 @@ pub(super) struct Inputs<'a> {
     pub data: *mut u8,
     /// The offsets of groups, or null.
     pub offsets: *const i32,
-    /// The factors of blocks of A and of B, or null.
-    pub scales: [*const f32; 2],
+    /// The factors of blocks of A and of B; or A and B, for kernels of [`Kind::Direct`]; or null.
+    pub read: [*const f32; 2],
 }
 
 /// A product, or a batch of them.
@@ -64,11 +67,37 @@ unsafe fn dense<C: Config<EpiloguePlan = EpiloguePlan<C>>, M: Mainloop<C>>(input
     unsafe { run::<C, _, _, _>(maps, *shape, scheduler, mainloop, store_with(maps, *shape, output, fusion)) }
 }
 
+/// The same of operands of 32 bits that threads copy.
+///
+/// # Safety
+/// As [`dense`]; the operands are valid for reads as the arguments say.
+#[inline(always)]
+unsafe fn direct<C: Config<EpiloguePlan = EpiloguePlan<C>, Stored = <C as Config>::Tile>>(
+    inputs: Inputs<'_>,
+) {
+    let Inputs { maps, arguments, data, read, .. } = inputs;
+    let GemmArguments { shape, output, epilogue, direct, .. } = arguments;
+    let output = Output::new(data, output);
+    let fusion: StandardFusion<'_, <C::Operands as Operands>::Element16> =
+        StandardFusion::new(epilogue, output);
+    let scheduler = PersistentScheduler::new::<C>(shape);
+    let operands = read.map(|operand| operand.cast::<u32>());
+    let loader =
+        |_: Maps, block: Block<C>| Direct::new(direct, operands, shape, block, thread::thread_idx_x());
+    // SAFETY: the caller's contract.
+    unsafe {
+        let epilogue = store_with(maps, *shape, output, fusion);
+        run_from::<C, _, _, _, _>(maps, *shape, scheduler, loader, InAccumulators, epilogue)
+    }
+}
+
 /// The kind of product that a kernel computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A product, or a batch of them.
     Dense,
+    /// The same of operands that [threads copy](super::direct), as they lie.
+    Direct,
     /// [Groups](crate::groups) of rows by a matrix each.
     Grouped,
     /// A product with [factors for blocks](super::block_scaled).
@@ -174,6 +203,7 @@ macro_rules! kernels {
                 const CLUSTER_N: u32 = $n;
                 const TRANSPOSED: bool = kernels!(@@ $order is transposed);
                 const MAY_NARROW: bool = matches!(Kind::$kind, Kind::Dense);
+                const DIRECT: bool = kernels!(@@ $kind is Direct);
             }
 
             #[doc = concat!("A [`Kind::", stringify!($kind), "`] product for ", stringify!($a), " and ", stringify!($b), "; see [`TABLE`] and the module.")]
@@ -190,11 +220,11 @@ macro_rules! kernels {
                 arguments: GemmArguments,
                 data: *mut u8,
                 offsets: *const i32,
-                scales_a: *const f32,
-                scales_b: *const f32,
+                read_a: *const f32,
+                read_b: *const f32,
             ) {
                 let (maps, arguments) = (Maps { a, b, c, source }, &arguments);
-                let inputs = Inputs { maps, arguments, data, offsets, scales: [scales_a, scales_b] };
+                let inputs = Inputs { maps, arguments, data, offsets, read: [read_a, read_b] };
                 // SAFETY: the caller's contract.
                 unsafe { kernels!(@@ $kind $a $trans_a $config inputs $($k)?) }
             }
@@ -221,6 +251,7 @@ macro_rules! kernels {
     (@@ Dense $a:ident $trans_a:tt $config:ident $inputs:ident $k:literal) => {
         dense::<$config, _>($inputs, ClusterSplitK)
     };
+    (@@ Direct $a:ident $trans_a:tt $config:ident $inputs:ident) => { direct::<$config>($inputs) };
     (@@ Grouped $a:ident $trans_a:tt $config:ident $inputs:ident) => { grouped::<$config>($inputs) };
     (@@ BlockScaled $a:ident $trans_a:tt $config:ident $inputs:ident) => {
         block_scaled::<$config>($inputs)
@@ -230,13 +261,15 @@ macro_rules! kernels {
     };
     (@@ ping_pong is ping_pong) => { true };
     (@@ transposed is transposed) => { true };
+    (@@ Direct is Direct) => { true };
     (@@ $word:ident is $other:ident) => { false };
 }
 
 kernels! { $
     // Types of A, B and 16-bit results; orders; groups of 64 rows x columns of a consumer; consumers;
     // cluster; result; kind. In names: how A and B lie, `n` as [m, k] and [k, n], `t` transposed; `pp`
-    // ping-pong; `_t` at the end stores the transpose; `k2` splits k over two blocks of a cluster.
+    // ping-pong; `_t` at the end stores the transpose; `k2` splits k over two blocks of a cluster; `direct`
+    // takes operands as they lie.
     #[kernel] fn gemm_bf16_nt_128x256 as Bf16Nt128x256: BF16 x BF16 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nt_128x256_2x1 as Bf16Nt128x256By2: BF16 x BF16 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nt_128x192_pp as Bf16Nt128x192Pp: BF16 x BF16 -> BF16, trans 0 0, 2 x 192, 2 ping_pong, cluster 2 x 1, rows, Dense;
@@ -300,6 +333,7 @@ kernels! { $
     #[kernel] fn gemm_e4m3_nt_64x16_t as E4m3Nt64x16T: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_e4m3_e5m2_nt_128x128_pp as E4m3E5m2Nt128x128Pp: E4M3 x E5M2 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_e5m2_e4m3_nt_128x128_pp as E5m2E4m3Nt128x128Pp: E5M2 x E4M3 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_tf32_direct_64x128 as Tf32Direct64x128: TF32 x TF32 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, Direct;
     #[kernel] fn gemm_grouped_bf16_nt_128x128_pp as GroupedBf16Nt: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Grouped;
     #[kernel] fn gemm_grouped_bf16_nn_128x128_pp as GroupedBf16Nn: BF16 x BF16 -> BF16, trans 0 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Grouped;
     #[kernel] fn gemm_grouped_f16_nt_128x128_pp as GroupedF16Nt: F16 x F16 -> F16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Grouped;

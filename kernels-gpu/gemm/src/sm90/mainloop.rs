@@ -1,6 +1,6 @@
 //! A block's warpgroups: a producer copies, consumers multiply and store. [`super`] has the picture.
 
-use cuda_std::{cluster, grid, mbarrier, misc, registers, shared, thread, tma, warp, wgmma};
+use cuda_std::{cluster, fence, grid, mbarrier, misc, registers, shared, thread, tma, warp, wgmma};
 use layout::wgmma::units;
 use primitives::pipeline::PipelineState;
 use primitives::shared_plan::SharedType;
@@ -43,7 +43,8 @@ pub unsafe fn run<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
     }
 }
 
-/// As [`run`], with operands that another [`Loader`] brings: `loader` makes it, in the thread that copies.
+/// As [`run`], with operands that another [`Loader`] brings: `loader` makes it, in the thread that copies, or
+/// with [`Config::DIRECT`] in all threads of the producer. Then the maps of A and B mean nothing.
 ///
 /// # Safety
 /// As [`run`]; the loader's operands are valid for reads, and its copies bring all bytes of each stage.
@@ -62,8 +63,10 @@ pub unsafe fn run_from<C: Config, S: TileScheduler<C>, L: Loader<C>, M: Mainloop
     // SAFETY: one thread makes the barriers before all meet; a warpgroup has one role; the caller's contract.
     unsafe {
         if thread == 0 {
-            tma::prefetch(maps.a);
-            tma::prefetch(maps.b);
+            if !C::DIRECT {
+                tma::prefetch(maps.a);
+                tma::prefetch(maps.b);
+            }
             init(block);
             mbarrier::fence_init();
         }
@@ -80,7 +83,7 @@ pub unsafe fn run_from<C: Config, S: TileScheduler<C>, L: Loader<C>, M: Mainloop
             }
             // Of a lane that is elected the assembler knows that it is alone: a copy of one that is merely
             // the first it puts in a loop over all lanes that there might be.
-            if warp == 0 && warp::elect() {
+            if C::DIRECT || warp == 0 && warp::elect() {
                 produce(shape, scheduler, block, loader(maps, block));
             }
             sync_split_k::<C>();
@@ -116,7 +119,8 @@ pub trait Loader<C: Config> {
     /// Starts the copies of the tile's elements of k from `k` on into a stage.
     ///
     /// # Safety
-    /// The stage is empty, and `full` expects [`Loader::bytes`].
+    /// The stage is empty, and `full` expects [`Loader::bytes`]; or, with [`Config::DIRECT`], an arrival of
+    /// each thread of the producer, which comes with or behind its copies.
     unsafe fn load(&mut self, stage: Stage<C>, full: u32, tile: TileCoord, k: u32);
 }
 
@@ -202,7 +206,8 @@ impl<C: Config> Loader<C> for Boxes {
 /// Fills stages with the operands of one tile after the other.
 ///
 /// # Safety
-/// * One thread of the producer calls it, once, after the barriers are made.
+/// * One thread of the producer calls it, or all of them with [`Config::DIRECT`], once, after the barriers
+///   are made.
 /// * The loader's operands are valid for reads. All blocks of the cluster run the same tiles.
 #[inline(always)]
 unsafe fn produce<C: Config, S: TileScheduler<C>, L: Loader<C>>(
@@ -224,7 +229,13 @@ unsafe fn produce<C: Config, S: TileScheduler<C>, L: Loader<C>>(
             let k = first_k + (k_tile * C::CLUSTER_K + at.share) * C::Operands::BLOCK_K;
             // SAFETY: an acquired stage is empty, and expects the bytes of all copies from its cluster.
             unsafe {
-                let full = block.shared.pipeline().producer_acquire(state, loader.bytes());
+                let pipeline = block.shared.pipeline();
+                let full = if C::DIRECT {
+                    pipeline.producer_wait(state);
+                    pipeline.full(state.stage)
+                } else {
+                    pipeline.producer_acquire(state, loader.bytes())
+                };
                 loader.load(block.shared.stage(state.stage), full, tile, k);
             }
             state = state.next();
@@ -436,6 +447,10 @@ impl<C: Config> Task<C> {
         // SAFETY: the caller's contract; the stage is full.
         unsafe {
             self.block.shared.pipeline().consumer_wait(state);
+            if C::DIRECT {
+                // Threads have written the stage.
+                fence::proxy_async_shared();
+            }
             tile.fence();
             wgmma::fence();
             unroll!(STEP in 0..4, {

@@ -25,7 +25,7 @@
 //!   repeatable and do not depend on the grid. Where tiles are few and k is long, two blocks of a cluster
 //!   split k ([`cluster_split_k`]), or the host cuts k into a batch of parts, and [`split_k`] adds them in
 //!   their order. What lies outside of the operands counts as zero, so any m, n, k will do; TMA wants rows
-//!   that begin at multiples of 16 bytes.
+//!   that begin at multiples of 16 bytes; other operands of tf32 [threads copy](direct).
 //! * **Epilogue.** Results leave through a fusion, in registers, then by the copy engine where it can store
 //!   them, else by the threads.
 //!
@@ -73,6 +73,7 @@
 //! | [`config`] | what a kernel is made of; the plan of its shared memory |
 //! | [`tile_scheduler`] | the shape of a product, and the order of its tiles |
 //! | [`mainloop`] | producer and consumers |
+//! | [`direct`] | operands of 32 bits that threads copy as they lie |
 //! | `from_registers` | consumers of tf32 whose A is not contiguous along k |
 //! | [`epilogue`] | from the accumulators to memory, for the product itself |
 //! | [`scatter`] | from the accumulators to rows that lie anywhere |
@@ -91,6 +92,7 @@ pub mod block_scaled;
 pub mod cluster_split_k;
 mod column_store;
 pub mod config;
+pub mod direct;
 pub mod epilogue;
 #[cfg(feature = "kernels")]
 mod from_registers;

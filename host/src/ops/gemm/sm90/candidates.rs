@@ -105,7 +105,11 @@ fn offer(problem: &Problem, device: &DeviceCapabilities, with_bands: bool, sink:
         return sink.reject(Rejection { kernel: "gemm::sm90", why });
     }
     let mut none = true;
-    for (index, entry) in TABLE.iter().enumerate().filter(|(_, entry)| entry.kind == Kind::Dense) {
+    for (index, entry) in TABLE.iter().enumerate() {
+        let is_direct = entry.kind == Kind::Direct;
+        if !is_direct && entry.kind != Kind::Dense || is_direct && is_along_k(problem) {
+            continue;
+        }
         // A kernel that stores transposed serves the other way round.
         let swap = entry.transposed != (problem.c.order == Order::Columns);
         let view = View::new(problem, swap);
@@ -142,6 +146,12 @@ fn offer(problem: &Problem, device: &DeviceCapabilities, with_bands: bool, sink:
     }
 }
 
+/// Can the copy engine bring both operands as the tensor cores read them in 32 bits?
+fn is_along_k(problem: &Problem) -> bool {
+    copy(&problem.a, Order::Rows, false) == Repack::No
+        && copy(&problem.b, Order::Columns, false) == Repack::No
+}
+
 /// Widths of tiles that cut C into as few columns of tiles as the widest, or some more: all as wide but the
 /// last one. Fuller waves, and fewer columns beside C, can be worth them.
 fn narrower(entry: &Entry, view: &View, problem: &Problem) -> impl Iterator<Item = u32> {
@@ -174,8 +184,7 @@ fn in_parts(whole: &Candidate, work: Work<'_>, sink: &mut dyn CandidateSink) {
         let estimate_us = parts_us + split_k::estimate_us(problem, count);
         if estimate_us < whole.estimate_us {
             let config = Config { split_k: count, ..whole.config };
-            let why =
-                "wgmma fed by TMA; k is cut into parts, since the tiles alone leave multiprocessors idle";
+            let why = "wgmma; k is cut into parts, since the tiles alone leave multiprocessors idle";
             sink.add(Candidate { config, estimate_us, why });
         }
     }
@@ -386,6 +395,9 @@ fn takes(entry: &Entry, view: &View, problem: &Problem) -> bool {
 /// The copies that a kernel needs of its operands.
 fn copies(entry: &Entry, view: &View, k: u32, straddling_too: bool) -> [Repack; 2] {
     let of = |operand: &Operand, wanted, length: u32| {
+        if entry.kind == Kind::Direct && operand.order != Order::Strided {
+            return Repack::No;
+        }
         // A copy of short rows straddles too.
         let gains = !copy_straddles(length, operand.dtype.size());
         copy(operand, wanted, straddling_too && gains)
@@ -439,7 +451,9 @@ fn flip_copy(to: Repack) -> Repack {
 }
 
 fn why(entry: &Entry, swap: bool, copies: [Repack; 2]) -> &'static str {
-    if copies != [Repack::No; 2] {
+    if entry.kind == Kind::Direct {
+        "wgmma fed by threads, which take operands as they lie, without a copy's launch"
+    } else if copies != [Repack::No; 2] {
         "wgmma fed by TMA; operands that it cannot address, or not at full speed, are copied to aligned rows first"
     } else if swap {
         "wgmma fed by TMA, computing the transpose: C's columns fill the tile's rows"
@@ -530,69 +544,4 @@ pub(super) fn raster_group(entry: &Entry, width: u32) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Source, box_of, resident, source};
-    use crate::ops::gemm::EpilogueDesc;
-    use crate::ops::gemm::problem::{Operand, Order, Precision, Problem};
-    use crate::ops::gemm::select::DeviceCapabilities;
-    use crate::tensor::DType;
-    use gemm::epilogue::Activation;
-    use gemm::sm90::instances::{Entry, TABLE};
-
-    /// As many as the driver says of an H200.
-    #[test]
-    fn large_clusters_leave_multiprocessors_idle() {
-        let one = TABLE.iter().find(|entry| entry.cluster == [1; 3]).unwrap();
-        let of = |m, n, k| resident(&Entry { cluster: [m, n, k], ..*one }, &DeviceCapabilities::H200);
-        assert_eq!([of(1, 1, 1), of(2, 1, 1), of(1, 1, 2), of(4, 1, 1), of(2, 2, 1)], [132, 66, 66, 30, 30]);
-        assert_eq!([of(4, 2, 1), of(8, 1, 1)], [15, 15]);
-    }
-
-    #[test]
-    fn boxes_outside_are_left_out() {
-        // A matrix that ends within the first tile has one box; whole tiles have one too.
-        assert_eq!([box_of(3, 128, 1), box_of(72, 128, 1), box_of(128, 128, 1)], [8, 72, 128]);
-        assert_eq!([box_of(512, 256, 1), box_of(512, 256, 2)], [256, 128]);
-        // 16 of 256 columns in the second tile; of two blocks' parts of 128 each.
-        assert_eq!([box_of(272, 256, 1), box_of(272, 256, 2), box_of(40, 256, 2)], [64, 32, 64]);
-        // Halves will do for 128 rows; no third of 128 is a box; of many tiles the last is cheap.
-        assert_eq!([box_of(384, 256, 1), box_of(200, 144, 1), box_of(20, 16, 1)], [128, 72, 16]);
-        // Few rows outside are worth no box more.
-        assert_eq!([box_of(1000, 64, 1), box_of(1000, 128, 2)], [64, 64]);
-        assert_eq!([box_of(16 * 128 + 1, 128, 1), box_of(15 * 128 + 1, 128, 1)], [128, 32]);
-    }
-
-    #[test]
-    fn what_lies_as_c_does_comes_by_tma() {
-        let c = Operand {
-            dtype: DType::BF16,
-            order: Order::Rows,
-            leading: 64,
-            batch_stride: 4096,
-            alignment: 16,
-        };
-        let of = |c: Operand, epilogue: EpilogueDesc| {
-            let precision = Precision::F32;
-            source(&Problem { m: 64, n: 64, k: 64, batch: 2, a: c, b: c, c, precision, epilogue })
-        };
-        let with = |residual: Operand| EpilogueDesc { residual: Some(residual), ..EpilogueDesc::default() };
-        let c_too = EpilogueDesc { source: true, ..EpilogueDesc::default() };
-        assert_eq!(of(c, EpilogueDesc::default()), Source::Nothing);
-        assert_eq!(of(c, c_too), Source::C);
-        assert_eq!(of(c, with(c)), Source::Residual);
-        assert_eq!(of(c, EpilogueDesc { source: true, ..with(c) }), Source::Residual);
-        assert_eq!(of(c, with(Operand { leading: 72, batch_stride: 8192, ..c })), Source::Residual);
-        for residual in [
-            Operand { dtype: DType::F32, ..c },
-            Operand { alignment: 8, ..c },
-            Operand { leading: 0, ..c },
-            Operand { batch_stride: 0, ..c },
-        ] {
-            assert_eq!(of(c, with(residual)), Source::Nothing, "{residual:?}");
-        }
-        assert_eq!(of(Operand { alignment: 8, ..c }, c_too), Source::Nothing);
-        assert_eq!(of(Operand { dtype: DType::F32, ..c }, c_too), Source::Nothing);
-        let halved = EpilogueDesc { activation: Activation::SwiGlu, ..with(c) };
-        assert_eq!(of(c, halved), Source::Nothing);
-    }
-}
+mod tests;

@@ -13,11 +13,12 @@
 //! The figures are fitted to half of some three hundred products drawn at random, each by many
 //! configurations, on an H100, to older sweeps, and to what was fastest on an H200 (`benches/NOTES.md`).
 
-use gemm::sm90::instances::Entry;
+use gemm::sm90::instances::{Entry, Kind};
 
 use super::candidates::{View, blocks, box_rows, by_tma, clusters, is_by_column, resident};
 use super::maps::{K_BYTES, paired};
 use crate::ops::gemm::config::{Repack, Terms};
+use crate::ops::gemm::matrix::ROW_ALIGNMENT;
 use crate::ops::gemm::problem::{Operand, Order, Problem};
 use crate::ops::gemm::repack::{self, LINE_BYTES};
 use crate::ops::gemm::select::DeviceCapabilities;
@@ -57,6 +58,16 @@ const STEP_BY_REGISTERS_US: f64 = 0.27;
 /// tile that one consumer multiplies alone, fitted to 36 older products there and those of an H100.
 const STEP_OFF_LINES_US: f64 = 0.13;
 const ALONE_COLUMN_US: f64 = 0.36e-3;
+/// A line of a step where threads copy, which is a warp's copy of single elements, along k or across; and
+/// along k where lines begin at multiples of 8 and of 16 bytes, which a copy brings two and four of. By 26
+/// products on an H200, of which 25 are foreseen within 9 %, but for 8 bytes: half-way in bytes. And the
+/// lines that come or are left out together.
+const COPY_US: f64 = 3.8e-3;
+const COPY_BY_8_US: f64 = 2.6e-3;
+const COPY_BY_16_US: f64 = 2.0e-3;
+const COPIED_LINES: f64 = 32.0;
+/// How often a line counts that does not begin at a sector, where threads copy.
+const OFF_SECTORS: f64 = 1.25;
 /// Elements of C that a multiprocessor stores in a microsecond, by the copy engine and in f32.
 const STORED_PER_US: f64 = 22e3;
 const STORED_F32_PER_US: f64 = 5.4e3;
@@ -241,6 +252,9 @@ impl Work<'_> {
     /// a part each of what they share.
     fn load_bytes(&self) -> f64 {
         let Work { entry, view, problem, copies, .. } = *self;
+        if entry.kind == Kind::Direct {
+            return self.copied().iter().map(|operand| operand.bytes).sum();
+        }
         let [across_m, across_n, _] = entry.cluster;
         let [in_a, in_b] = self.inside();
         let along_a = if entry.trans_a { view.m } else { problem.k };
@@ -256,6 +270,25 @@ impl Work<'_> {
         (of_a + of_b) * f64::from(K_BYTES)
     }
 
+    /// The parts of A and of B that threads copy in a step, where they do.
+    fn copied(&self) -> [Copied; 2] {
+        let Work { view, copies: [to_a, to_b], .. } = *self;
+        let [in_a, in_b] = self.inside();
+        let of = |operand: &Operand, to: Repack, along: Order, inside: f64| {
+            let is_along = to != Repack::No || operand.order == along;
+            let chunks = (inside / COPIED_LINES).ceil() * COPIED_LINES;
+            let alignment = if to == Repack::No { u64::from(operand.alignment) } else { ROW_ALIGNMENT };
+            let us = match (is_along, alignment) {
+                (true, ROW_ALIGNMENT) => COPY_BY_16_US,
+                (true, 8) => COPY_BY_8_US,
+                _ => COPY_US,
+            };
+            let times = if alignment == ROW_ALIGNMENT { 1.0 } else { OFF_SECTORS };
+            Copied { bytes: inside * times * f64::from(K_BYTES), us: chunks * us }
+        };
+        [of(&view.a, to_a, Order::Rows, in_a), of(&view.b, to_b, Order::Columns, in_b)]
+    }
+
     /// Do rows of 8-bit operands, all along k, begin off the lines?
     fn is_off_lines(&self) -> bool {
         let Work { view, problem, copies: [to_a, to_b], .. } = *self;
@@ -267,6 +300,7 @@ impl Work<'_> {
         let (loads, products) = self.step_parts(loads, running);
         let Entry { a, trans_a, block: [_, block_n, _], consumers, .. } = *self.entry;
         let least = match a.bytes() {
+            _ if self.entry.kind == Kind::Direct => self.copied().iter().map(|operand| operand.us).sum(),
             1 if self.is_off_lines() => STEP_OFF_LINES_US,
             4 if trans_a => STEP_BY_REGISTERS_US,
             _ => STEP_US,
@@ -441,6 +475,12 @@ impl Work<'_> {
         let flops = inside + ZEROS * (steps * self.step_flops() - inside);
         flops / POWER_FLOPS_PER_US + sent * POWER_US_PER_BYTE
     }
+}
+
+/// The part of an operand that threads copy in a step: bytes that L2 sends, and how long it takes.
+struct Copied {
+    bytes: f64,
+    us: f64,
 }
 
 /// How often each row of an operand's tile counts, of lines of so many elements in a copy.

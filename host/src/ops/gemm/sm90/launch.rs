@@ -2,8 +2,9 @@
 
 use cuda_std::kernel::Kernel as KernelType;
 use gemm::groups::GroupParams;
+use gemm::sm90::direct::{DirectParams, OperandLines};
 use gemm::sm90::epilogue::{OutputFlag, OutputFormat, OutputParams, OutputType};
-use gemm::sm90::instances::{GemmArgumentsArgs, TABLE};
+use gemm::sm90::instances::{GemmArgumentsArgs, Kind, TABLE};
 use gemm::sm90::tile_scheduler::GemmShape;
 
 use crate::error::Result;
@@ -18,14 +19,14 @@ use super::candidates::{
     source,
 };
 use super::maps::{lines, operand_map, paired, result_maps};
-use super::{Groups, Scales};
+use super::{Groups, Read, Scales};
 use crate::ops::gemm::bands;
 use crate::ops::gemm::check::invalid;
 use crate::ops::gemm::config::{Band, Config, Kernel};
 use crate::ops::gemm::epilogue::Epilogue;
 use crate::ops::gemm::matmul::Matmul;
-use crate::ops::gemm::matrix::Matrix;
-use crate::ops::gemm::problem::{Order, Problem};
+use crate::ops::gemm::matrix::{Matrix, ROW_ALIGNMENT};
+use crate::ops::gemm::problem::{Operand, Order, Problem};
 use crate::ops::gemm::select::DeviceCapabilities;
 use crate::ops::gemm::split_k;
 
@@ -72,8 +73,13 @@ pub(super) fn launch_parts(
     let (first, second) = if config.swap { (b.transposed(), a) } else { (a, b.transposed()) };
     let [_, width, _] = config.tile;
     let [rows_a, rows_b] = box_rows(entry, width, &view);
-    let map_a = operand_map(first, !entry.trans_a, rows_a)?;
-    let map_b = operand_map(second, !entry.trans_b, rows_b)?;
+    let is_direct = entry.kind == Kind::Direct;
+    let [map_a, map_b] = if is_direct {
+        [TensorMap::unused(first.data), TensorMap::unused(second.data)]
+    } else {
+        [operand_map(first, !entry.trans_a, rows_a)?, operand_map(second, !entry.trans_b, rows_b)?]
+    };
+    let read = is_direct.then(|| as_they_lie(first, second));
     // The kernel writes C through `data` or through its map. The launch begins the write with `data`.
     let c_view = Matrix { data: c.data.view(), dtype: c.dtype, shape: c.shape };
     let [map_c, map_source] = result_maps(entry, problem, c_view, &epilogue, map_a)?;
@@ -82,10 +88,11 @@ pub(super) fn launch_parts(
     let whole = GemmShape::new([view.m, view.n, problem.k], problem.batch, raster_group(entry, width));
     let shape = GemmShape { part_k, products, box_m: rows_a, box_n: rows_b, tile_n: width, ..whole };
     let maps = [map_a, map_b, map_c, map_source];
-    let launched = Launch { maps, shape, output, data, epilogue, transposed, groups: None, scales: None };
+    let launched = Launch { maps, shape, output, data, epilogue, transposed, groups: None, read };
     let device = DeviceCapabilities::of(stream.device());
     let blocks = clusters(entry, width, &view, problem.batch).min(resident(entry, &device)) * blocks(entry);
-    // SAFETY: the maps fit the kernel; strides and lengths are checked; C does not overlap itself.
+    // SAFETY: the maps, or the operands, fit the kernel; strides and lengths are checked; C does not overlap
+    // itself.
     unsafe { launch(stream, index, blocks, launched) }
 }
 
@@ -100,7 +107,22 @@ pub(crate) struct Launch<'a> {
     /// Whether the kernel sees the transpose of C.
     pub transposed: bool,
     pub groups: Option<Groups<'a>>,
-    pub scales: Option<Scales<'a>>,
+    /// Inputs of A's side and of B's that the kernel reads by itself.
+    pub read: Option<Read<'a>>,
+}
+
+/// The operands `[m, k]` and `[n, k]` as a kernel of [`Kind::Direct`] takes them.
+fn as_they_lie<'a>(a: Matrix<'a>, b: Matrix<'a>) -> Read<'a> {
+    let lines = |matrix: Matrix<'_>| {
+        let Operand { order, leading, batch_stride, alignment, .. } = matrix.operand();
+        // Of a single line too: the kernel computes addresses behind it, which it does not read.
+        let follow = 1 << (leading * DType::F32.size() as u64 | ROW_ALIGNMENT).trailing_zeros();
+        let (along_k, alignment) = (order == Order::Rows, alignment.min(follow));
+        OperandLines { leading, matrix: batch_stride, along_k, alignment }
+    };
+    // Of all parts: sides have been checked.
+    let k = a.shape.columns as u32;
+    Read::Operands([a.data.cast(), b.data.cast()], DirectParams { k, a: lines(a), b: lines(b) })
 }
 
 /// Queues the kernel at this place of the table, by so many blocks.
@@ -129,17 +151,20 @@ unsafe fn launch_as<K: KernelType<Params = Parameters>>(
     config: LaunchConfig,
     launched: Launch<'_>,
 ) -> Result<()> {
-    let Launch { maps, shape, output, data, epilogue, transposed, groups, scales } = launched;
+    let Launch { maps, shape, output, data, epilogue, transposed, groups, read } = launched;
     let [a, b, c, source] = maps;
     let offsets = groups.map(|groups| groups.offsets.data.cast::<i32>());
     let groups = groups.map_or(GroupParams { count: 0, is_wide: false }, |Groups { offsets, count }| {
         GroupParams { count, is_wide: offsets.dtype == DType::I64 }
     });
-    let scales_pitch = scales.map_or(0, |scales| scales.a_pitch);
-    let (scales_a, scales_b) = (scales.map(|scales| scales.a), scales.map(|scales| scales.b));
+    let ([read_a, read_b], scales_pitch, direct) = match read {
+        None => ([None; 2], 0, DirectParams::NONE),
+        Some(Read::Scales(Scales { a, b, a_pitch })) => ([Some(a), Some(b)], a_pitch, DirectParams::NONE),
+        Some(Read::Operands(operands, direct)) => (operands.map(Some), 0, direct),
+    };
     let epilogue = epilogue.args(transposed);
-    let arguments = GemmArgumentsArgs { shape, output, epilogue, groups, scales_pitch }.pass();
-    let arguments = (a, b, c, source, arguments, data, offsets, scales_a, scales_b);
+    let arguments = GemmArgumentsArgs { shape, output, epilogue, groups, scales_pitch, direct }.pass();
+    let arguments = (a, b, c, source, arguments, data, offsets, read_a, read_b);
     let config = at_once::<K>(stream, config)?;
     // SAFETY: the caller's contract; any number of clusters takes all tiles.
     unsafe { kernel::launch::<K>(stream, config, arguments) }

@@ -1,0 +1,61 @@
+//! Rules by which kernels are offered.
+
+use super::{Source, box_of, resident, source};
+use crate::ops::gemm::EpilogueDesc;
+use crate::ops::gemm::problem::{Operand, Order, Precision, Problem};
+use crate::ops::gemm::select::DeviceCapabilities;
+use crate::tensor::DType;
+use gemm::epilogue::Activation;
+use gemm::sm90::instances::{Entry, TABLE};
+
+/// As many as the driver says of an H200.
+#[test]
+fn large_clusters_leave_multiprocessors_idle() {
+    let one = TABLE.iter().find(|entry| entry.cluster == [1; 3]).unwrap();
+    let of = |m, n, k| resident(&Entry { cluster: [m, n, k], ..*one }, &DeviceCapabilities::H200);
+    assert_eq!([of(1, 1, 1), of(2, 1, 1), of(1, 1, 2), of(4, 1, 1), of(2, 2, 1)], [132, 66, 66, 30, 30]);
+    assert_eq!([of(4, 2, 1), of(8, 1, 1)], [15, 15]);
+}
+
+#[test]
+fn boxes_outside_are_left_out() {
+    // A matrix that ends within the first tile has one box; whole tiles have one too.
+    assert_eq!([box_of(3, 128, 1), box_of(72, 128, 1), box_of(128, 128, 1)], [8, 72, 128]);
+    assert_eq!([box_of(512, 256, 1), box_of(512, 256, 2)], [256, 128]);
+    // 16 of 256 columns in the second tile; of two blocks' parts of 128 each.
+    assert_eq!([box_of(272, 256, 1), box_of(272, 256, 2), box_of(40, 256, 2)], [64, 32, 64]);
+    // Halves will do for 128 rows; no third of 128 is a box; of many tiles the last is cheap.
+    assert_eq!([box_of(384, 256, 1), box_of(200, 144, 1), box_of(20, 16, 1)], [128, 72, 16]);
+    // Few rows outside are worth no box more.
+    assert_eq!([box_of(1000, 64, 1), box_of(1000, 128, 2)], [64, 64]);
+    assert_eq!([box_of(16 * 128 + 1, 128, 1), box_of(15 * 128 + 1, 128, 1)], [128, 32]);
+}
+
+#[test]
+fn what_lies_as_c_does_comes_by_tma() {
+    let c =
+        Operand { dtype: DType::BF16, order: Order::Rows, leading: 64, batch_stride: 4096, alignment: 16 };
+    let of = |c: Operand, epilogue: EpilogueDesc| {
+        let precision = Precision::F32;
+        source(&Problem { m: 64, n: 64, k: 64, batch: 2, a: c, b: c, c, precision, epilogue })
+    };
+    let with = |residual: Operand| EpilogueDesc { residual: Some(residual), ..EpilogueDesc::default() };
+    let c_too = EpilogueDesc { source: true, ..EpilogueDesc::default() };
+    assert_eq!(of(c, EpilogueDesc::default()), Source::Nothing);
+    assert_eq!(of(c, c_too), Source::C);
+    assert_eq!(of(c, with(c)), Source::Residual);
+    assert_eq!(of(c, EpilogueDesc { source: true, ..with(c) }), Source::Residual);
+    assert_eq!(of(c, with(Operand { leading: 72, batch_stride: 8192, ..c })), Source::Residual);
+    for residual in [
+        Operand { dtype: DType::F32, ..c },
+        Operand { alignment: 8, ..c },
+        Operand { leading: 0, ..c },
+        Operand { batch_stride: 0, ..c },
+    ] {
+        assert_eq!(of(c, with(residual)), Source::Nothing, "{residual:?}");
+    }
+    assert_eq!(of(Operand { alignment: 8, ..c }, c_too), Source::Nothing);
+    assert_eq!(of(Operand { dtype: DType::F32, ..c }, c_too), Source::Nothing);
+    let halved = EpilogueDesc { activation: Activation::SwiGlu, ..with(c) };
+    assert_eq!(of(c, halved), Source::Nothing);
+}
