@@ -157,7 +157,7 @@ pub trait Config: Copy + 'static {
                     && matches!(Self::Operands::MAJOR_B, Major::K)
                     && Self::BLOCK_M <= 128
                     && Self::BLOCK_N <= 128
-                    && <Self::Operands as Operands>::BLOCK_K * 4 == primitives::tma::LINE_BYTES),
+                    && <Self::Operands as Operands>::BLOCK_K * 4 == LINE_BYTES),
             "threads copy elements of 32 bits to a block's own tiles along k, of up to 128 lines"
         );
         let (a, b) = (Self::Operands::MAJOR_A.granule(), Self::Operands::MAJOR_B.granule());
