@@ -105,8 +105,8 @@ macro_rules! targets {
 
 impl<'a> Norm<'a> {
     /// The same norm with a result in e4m3: rounded once, from f32, to the nearest, ties to even. What is
-    /// beyond the range, infinity included, becomes the largest number; NaN stays NaN. Sums and moments are
-    /// as before.
+    /// beyond the range, infinity included, becomes the largest number; NaN stays NaN. Sums are as
+    /// before, and so are moments but for rounding.
     pub fn to_e4m3(self) -> NormToE4m3<'a> {
         NormToE4m3 { norm: self, target: Target::default() }
     }
