@@ -53,9 +53,9 @@ pub unsafe fn mbarrier_copies(x: &[u32], rounds: u32, out: *mut u32) {
     const WORD: u32 = size_of::<u32>() as u32;
     let (t, threads) = (thread::thread_idx_x(), thread::block_dim_x());
     let bar = shared::address_of(shared_array![u64; 1]);
-    // Two buffers, as in `mbarrier_rounds`.
-    let slots = shared::address_of(shared_array![u32; 2 * MAX_THREADS]);
-    // SAFETY: as there; a word is read after the wait for the barrier that is told of its copy.
+    let slots = shared::address_of(shared_array![u32; MAX_THREADS]);
+    // SAFETY: as there; a word is read after the wait for the barrier that is told of its copy. That barrier
+    // knows nothing of reads: another one is between them and the next copies.
     unsafe {
         if t == 0 {
             mbarrier::init(bar, threads);
@@ -63,17 +63,16 @@ pub unsafe fn mbarrier_copies(x: &[u32], rounds: u32, out: *mut u32) {
         thread::sync_threads();
         let mut round = 0;
         while round < rounds {
-            let buffer = slots + round % 2 * WORD * threads;
             let from = x.as_ptr().wrapping_add((round * threads + t) as usize);
             let bytes = if t + 1 < threads { WORD } else { 0 };
-            async_copy::copy_ca_zfill::<WORD, _>(buffer + WORD * t, from, bytes);
+            async_copy::copy_ca_zfill::<WORD, _>(slots + WORD * t, from, bytes);
             async_copy::arrive_noinc(bar);
             mbarrier::wait_parity(bar, round % 2);
             let other = (t + 1 + round) % threads;
-            out.add((round * threads + t) as usize).write(vector::load_shared(buffer + WORD * other));
+            out.add((round * threads + t) as usize).write(vector::load_shared(slots + WORD * other));
+            thread::sync_threads();
             round += 1;
         }
-        thread::sync_threads();
         if t == 0 {
             mbarrier::invalidate(bar);
         }

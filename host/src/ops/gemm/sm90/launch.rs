@@ -116,7 +116,8 @@ fn as_they_lie<'a>(a: Matrix<'a>, b: Matrix<'a>) -> Read<'a> {
     let lines = |matrix: Matrix<'_>| {
         let Operand { order, leading, batch_stride, alignment, .. } = matrix.operand();
         // Of a single line too: the kernel computes addresses behind it, which it does not read.
-        let follow = 1 << (leading * DType::F32.size() as u64 | ROW_ALIGNMENT).trailing_zeros();
+        let bytes = leading * DType::F32.size() as u64;
+        let follow = 1 << (bytes | ROW_ALIGNMENT).trailing_zeros();
         let (along_k, alignment) = (order == Order::Rows, alignment.min(follow));
         OperandLines { leading, matrix: batch_stride, along_k, alignment }
     };
