@@ -26,8 +26,8 @@ pub(super) const BACKEND: Backend =
 
 /// Rows beyond which tensor cores win whatever they have to copy, where they may.
 const MAX_M: u32 = 64;
-/// A launch that overlaps with the one before it, and the end of a block. The other figures are fitted to half
-/// of some hundred products drawn at random, on an H100 (`benches/NOTES.md`).
+/// A launch that overlaps with the one before it, and the end of a block. The other figures are fitted to
+/// half of some hundred products drawn at random, on an H100 (`benches/NOTES.md`).
 const START_US: f64 = 2.0;
 /// The beginning and end of a block that another one follows.
 const FOLLOWED_US: f64 = 1.5;
