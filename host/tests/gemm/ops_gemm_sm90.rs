@@ -273,6 +273,8 @@ fn narrower_tiles() -> Outcome {
     some(Case { n: 454, scales: Some([0.5, 3.0]), batch: 2, ..case }.check::<bf16, bf16, f32>()?)?;
     let in_8_bits = Case { k: 144, scales: Some([0.5, 3.0]), ..case };
     some(in_8_bits.check::<E4M3, E4M3, bf16>()?)?;
+    // A part of a subtile is of 16-bit elements.
+    assert_eq!(in_8_bits.check::<E4M3, E4M3, E4M3>()?, 0);
     some(Case { n: 419, bias: true, k: 4096, ..in_8_bits }.check::<E4M3, E4M3, f32>()?)?;
     Ok(())
 }

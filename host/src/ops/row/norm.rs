@@ -147,6 +147,7 @@ impl Norm<'_> {
     /// The plan of the engine that has rows in registers, where it is the faster one.
     fn kept(&self, job: &Job<'_>, shared: &Shared, dtype: DType) -> Option<Plan> {
         let is_whole = |shared: &Tensor| shared.address().is_multiple_of(VECTOR_BYTES as u64);
+        // Those that `run` names.
         let is_known = matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
         let has_both = shared.all().count() == 2 && shared.all().all(is_whole);
         if !is_known || !has_both || self.kind != NormKind::Layer || job.rows() == 0 {

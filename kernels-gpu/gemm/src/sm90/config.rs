@@ -12,6 +12,7 @@ use primitives::{shared_bytes, shared_plan};
 
 use super::cluster_split_k::Inbox;
 use super::column_store::WIDE_COLUMNS;
+use super::direct::{CHUNK, MOST_CHUNKS};
 use super::operands::{AccumulatorTile, GROUP_ROWS, Operands};
 pub use super::subtile::{SUBTILES, SourceBarriers, Subtile};
 
@@ -155,15 +156,20 @@ pub trait Config: Copy + 'static {
                     && Self::CONSUMERS == 1
                     && matches!(Self::Operands::MAJOR_A, Major::K)
                     && matches!(Self::Operands::MAJOR_B, Major::K)
-                    && Self::BLOCK_M <= 128
-                    && Self::BLOCK_N <= 128
+                    && is_in_chunks(Self::BLOCK_M)
+                    && is_in_chunks(Self::BLOCK_N)
                     && <Self::Operands as Operands>::BLOCK_K * 4 == LINE_BYTES),
-            "threads copy elements of 32 bits to a block's own tiles along k, of up to 128 lines"
+            "threads copy elements of 32 bits to a block's own tiles along k, of a few whole chunks of lines"
         );
         let (a, b) = (Self::Operands::MAJOR_A.granule(), Self::Operands::MAJOR_B.granule());
         assert!(Self::BLOCK_M.is_multiple_of(a * Self::CLUSTER_N), "A cannot be shared out");
         assert!(Self::BLOCK_N.is_multiple_of(b * Self::CLUSTER_M), "B cannot be shared out");
     };
+}
+
+/// Whether threads can copy so many lines ([`direct`](super::direct)).
+const fn is_in_chunks(lines: u32) -> bool {
+    lines.is_multiple_of(CHUNK) && lines <= MOST_CHUNKS * CHUNK
 }
 
 /// The widest subtile, at most the swizzle's span, that divides the tile.

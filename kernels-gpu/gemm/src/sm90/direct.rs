@@ -43,7 +43,9 @@ const UNITS: u32 = LINE_BYTES / layout::UNIT_BYTES;
 /// Bytes of those lines.
 const PATTERN_BYTES: u32 = UNITS * LINE_BYTES;
 /// Lines that come or are left out together.
-const CHUNK: u32 = 32;
+pub const CHUNK: u32 = 32;
+/// Chunks of a tile at most: copies count them out.
+pub(super) const MOST_CHUNKS: u32 = 4;
 
 /// How an operand lies: lines of contiguous elements along k (rows of A, columns of B), or along m or n.
 /// Strides in elements.

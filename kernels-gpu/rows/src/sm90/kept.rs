@@ -99,6 +99,7 @@ pub unsafe fn run<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL:
     function: &Norm,
     tensors: &Tensors<T>,
 ) {
+    const { assert!(VECTORS <= 8, "the loops over them count them out") };
     grid::launch_dependents();
     let base = shared::address_of(shared::dynamic_shared_mem::<u8>());
     let thread = thread::thread_idx_x();
@@ -148,9 +149,6 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
                 mbarrier::init(desk.gathered(thread), 1);
             }
             mbarrier::fence_init();
-            if is_of_cluster {
-                mbarrier::arrive_expect_tx(desk.gathered(thread), plan.cluster * Two::BYTES);
-            }
             if !IS_FULL {
                 let mut part = 0;
                 while part < plan.inputs {
@@ -164,6 +162,9 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
                 }
             }
             thread::sync_threads();
+            if is_of_cluster {
+                mbarrier::arrive_expect_tx(desk.gathered(thread), plan.cluster * Two::BYTES);
+            }
             if plan.cluster > 1 {
                 cluster::arrive_relaxed();
             }

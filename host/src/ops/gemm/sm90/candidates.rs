@@ -221,7 +221,7 @@ fn in_bands(whole: &Candidate, work: Work<'_>, sink: &mut dyn CandidateSink) {
         let estimate_us = first_us + least.0 + BETWEEN_BANDS_US;
         if estimate_us < WORTH_TWO_BANDS * whole.estimate_us {
             let config = Config { band, ..whole.config };
-            let why = "wgmma fed by TMA; whole waves of tiles, and a product of its own for the rest of C";
+            let why = "wgmma; whole waves of tiles, and a product of its own for the rest of C";
             sink.add(Candidate { config, estimate_us, why });
         }
     }
@@ -259,7 +259,7 @@ fn in_blocks(whole: &Candidate, work: Work<'_>, sink: &mut dyn CandidateSink) {
         let estimate_us = cost::copies_us(work) + f64::from(problem.batch) * blocks_us;
         if estimate_us < whole.estimate_us {
             let config = Config { band: Band::Blocks(rows, columns), ..whole.config };
-            let why = "wgmma fed by TMA; a launch for some waves of tiles each, so that they read together";
+            let why = "wgmma; a launch for some waves of tiles each, so that they read together";
             sink.add(Candidate { config, estimate_us, why });
         }
         if is_whole {
@@ -451,8 +451,10 @@ fn flip_copy(to: Repack) -> Repack {
 }
 
 fn why(entry: &Entry, swap: bool, copies: [Repack; 2]) -> &'static str {
-    if entry.kind == Kind::Direct {
+    if entry.kind == Kind::Direct && copies == [Repack::No; 2] {
         "wgmma fed by threads, which take operands as they lie, without a copy's launch"
+    } else if entry.kind == Kind::Direct {
+        "wgmma fed by threads; operands of any strides are copied to rows first"
     } else if copies != [Repack::No; 2] {
         "wgmma fed by TMA; operands that it cannot address, or not at full speed, are copied to aligned rows first"
     } else if swap {

@@ -13,6 +13,7 @@
 //! The figures are fitted to half of some three hundred products drawn at random, each by many
 //! configurations, on an H100, to older sweeps, and to what was fastest on an H200 (`benches/NOTES.md`).
 
+use gemm::sm90::direct::CHUNK;
 use gemm::sm90::instances::{Entry, Kind};
 
 use super::candidates::{View, blocks, box_rows, by_tma, clusters, is_by_column, resident};
@@ -65,7 +66,7 @@ const ALONE_COLUMN_US: f64 = 0.36e-3;
 const COPY_US: f64 = 3.8e-3;
 const COPY_BY_8_US: f64 = 2.6e-3;
 const COPY_BY_16_US: f64 = 2.0e-3;
-const COPIED_LINES: f64 = 32.0;
+const COPIED_LINES: f64 = CHUNK as f64;
 /// How often a line counts that does not begin at a sector, where threads copy.
 const OFF_SECTORS: f64 = 1.25;
 /// Elements of C that a multiprocessor stores in a microsecond, by the copy engine and in f32.
@@ -390,7 +391,8 @@ impl Work<'_> {
         } else {
             EPILOGUE_US + groups * columns / f64::from(entry.chunk_columns) * CHUNK_US
         };
-        let has_part = self.is_narrower() && problem.c.dtype.size() == 2 && columns % WIDE_COLUMNS > 0.0;
+        let by_subtiles = problem.c.dtype.size() == 2 && by_tma(problem);
+        let has_part = self.is_narrower() && by_subtiles && columns % WIDE_COLUMNS > 0.0;
         let part_us = if has_part { PART_US } else { 0.0 };
         self.exchange_us() + stored.max(self.stored_alone_us()) + part_us
     }
