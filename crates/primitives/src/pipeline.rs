@@ -87,8 +87,8 @@ mod tma {
         /// The barriers of a pipeline whose producer copies by TMA, or whose threads copy by themselves, as a
         /// part of a plan of shared memory.
         ///
-        /// `full` counts the bytes that have come, or the threads whose copies are over; `empty` the consumers
-        /// that have left.
+        /// `full` counts the bytes that have come, or the threads whose copies are over; `empty` counts the
+        /// consumers that have left.
         pub struct Pipeline<D: Depth> {
             /// Says that a stage has been filled.
             full[D::STAGES]: Mbarrier,

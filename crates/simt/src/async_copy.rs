@@ -160,8 +160,8 @@ pub fn wait_all() {
 }
 
 /// Has the block's mbarrier at `bar` count one arrival of the thread when all copies that it has begun are
-/// over (`cp.async.mbarrier.arrive.noinc`). Whoever waits for the phase knows of those that the thread has not
-/// waited for before; of its other accesses the arrival tells nothing.
+/// over (`cp.async.mbarrier.arrive.noinc`). Whoever waits for the phase knows of those that the thread has
+/// not waited for before; of its other accesses the arrival tells nothing.
 #[track_caller]
 #[inline(never)]
 pub fn arrive_noinc(bar: u32) {

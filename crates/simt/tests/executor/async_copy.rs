@@ -322,7 +322,7 @@ fn copies_may_be_over_before_their_commit() {
     });
 }
 
-/// Whoever knows of copies by the mbarrier knows of them, and may overwrite them, whenever their thread waits.
+/// Whoever knows of copies by the mbarrier may read and overwrite them, whenever their thread waits.
 #[test]
 fn a_late_wait_changes_nothing_for_others() {
     with_source(|source| {
