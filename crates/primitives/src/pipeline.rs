@@ -3,7 +3,7 @@
 //! A pipeline has STAGES stages, used round and round. A stage's turn has a *phase*: the parity of the round.
 //!
 //! ```text
-//!   [`Pipeline`]: one thread loads by TMA, mbarriers say what is full and what is empty
+//!   [`Pipeline`]: one thread loads by TMA, or several by themselves; mbarriers say what is full, what empty
 //!     producer   acquire 0, copy | acquire 1, copy | acquire 2, copy | acquire 0 ...
 //!     consumer                     wait 0, use, release 0 | wait 1, use, release 1 | ...
 //!
@@ -84,9 +84,11 @@ mod tma {
     use crate::shared_plan::Mbarrier;
 
     crate::shared_plan! {
-        /// The barriers of a pipeline whose producer copies by TMA, as a part of a plan of shared memory.
+        /// The barriers of a pipeline whose producer copies by TMA, or whose threads copy by themselves, as a
+        /// part of a plan of shared memory.
         ///
-        /// `full` counts the bytes that have come, `empty` the consumers that have left.
+        /// `full` counts the bytes that have come, or the threads whose copies are over; `empty` counts the
+        /// consumers that have left.
         pub struct Pipeline<D: Depth> {
             /// Says that a stage has been filled.
             full[D::STAGES]: Mbarrier,
@@ -143,7 +145,8 @@ mod tma {
         /// for producers that write to it themselves, before they expect copies or instead.
         ///
         /// # Safety
-        /// As there.
+        /// The barriers have been made. Each thread that will arrive at `full` calls it, with the producer's
+        /// state.
         #[inline(always)]
         pub unsafe fn producer_wait(self, state: PipelineState<D>) {
             // In the first round all stages are empty: the phase before the first counts as over.
@@ -166,7 +169,7 @@ mod tma {
         /// Says how many bytes will come: the second half.
         ///
         /// # Safety
-        /// As there; the stage is empty.
+        /// As [`producer_acquire`](Self::producer_acquire); the stage is empty.
         #[inline(always)]
         pub unsafe fn producer_expect(self, state: PipelineState<D>, bytes: u32) -> u32 {
             let full = self.full(state.stage);

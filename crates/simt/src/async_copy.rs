@@ -2,14 +2,17 @@
 //! `cp.async.wait_group`, `cp.async.mbarrier.arrive.noinc`.
 //!
 //! The bytes move when the thread waits, not before, so a kernel that forgets to wait reads old data. Where
-//! an mbarrier is told when copies are over, the seed decides the moment.
+//! an mbarrier is told when copies are over, the seed decides the moment. For the checker, each batch of such
+//! copies is then a turn of an agent of the thread ([`Agent::of_copies`]): the thread knows of it when it has
+//! waited, others when a phase has ended to which an arrival after it belongs.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::Location;
 use std::rc::Rc;
 
-use crate::check::{self, Access, proxy};
+use crate::check::proxy::{self, Agent};
+use crate::check::{self, Access};
 use crate::exec::context::{Thread, current};
 use crate::exec::group::Group;
 use crate::fault::{AccessKind, FaultKind};
@@ -25,14 +28,16 @@ pub(crate) struct CopyQueue {
     told: Vec<Rc<Batch>>,
     /// Committed groups, oldest first.
     groups: VecDeque<Vec<Rc<Batch>>>,
+    /// Turns of the thread's copies that have begun, for the checker.
+    turns: u32,
 }
 
 /// Copies that a wait or an arrival carries out, whichever comes first.
 #[derive(Default)]
 struct Batch {
     pending: RefCell<Vec<PendingCopy>>,
-    /// Number of the operation that ends with the arrival, for the checker.
-    operation: Cell<Option<u32>>,
+    /// Its turn among the thread's copies, for the checker, if an mbarrier is told of it.
+    turn: Cell<Option<u32>>,
 }
 
 #[derive(Clone, Copy)]
@@ -49,11 +54,14 @@ impl CopyQueue {
         self.open.clear();
         self.told.clear();
         self.groups.clear();
+        self.turns = 0;
     }
 
-    /// Closes the copies that are in no group into a batch.
+    /// Closes the copies that are in no group into a batch. Of the batches there that are over, the last is
+    /// kept: whoever waits for it has waited for those before.
     fn seal(&mut self) {
-        self.told.retain(|batch| !batch.pending.borrow().is_empty());
+        let over = self.told.iter().take_while(|batch| batch.is_over()).count();
+        self.told.drain(..over.saturating_sub(1));
         if !self.open.is_empty() {
             let pending = RefCell::new(std::mem::take(&mut self.open));
             self.told.push(Rc::new(Batch { pending, ..Batch::default() }));
@@ -63,6 +71,16 @@ impl CopyQueue {
     /// All batches, oldest first.
     fn batches(&self) -> impl Iterator<Item = &Rc<Batch>> {
         self.groups.iter().flatten().chain(&self.told)
+    }
+
+    /// Makes each batch that has no turn yet one.
+    fn track(&mut self, thread: &Thread) {
+        let mut turns = self.turns;
+        for batch in self.batches().filter(|batch| batch.turn.get().is_none()) {
+            batch.track(thread, turns);
+            turns += 1;
+        }
+        self.turns = turns;
     }
 }
 
@@ -142,8 +160,8 @@ pub fn wait_all() {
 }
 
 /// Has the block's mbarrier at `bar` count one arrival of the thread when all copies that it has begun are
-/// over (`cp.async.mbarrier.arrive.noinc`). Whoever waits for the phase knows of the copies since the last
-/// such call; of other accesses of the thread it tells nothing.
+/// over (`cp.async.mbarrier.arrive.noinc`). Whoever waits for the phase knows of those that the thread has
+/// not waited for before; of its other accesses the arrival tells nothing.
 #[track_caller]
 #[inline(never)]
 pub fn arrive_noinc(bar: u32) {
@@ -152,62 +170,63 @@ pub fn arrive_noinc(bar: u32) {
     let arrival = mbarrier::begin_arrival(thread, bar, "cp.async.mbarrier.arrive.noinc", location);
     let mut copies = thread.copies.borrow_mut();
     copies.seal();
-    if let Some(operation) = arrival.operation() {
-        copies.batches().for_each(|batch| batch.track(thread, operation));
+    if thread.checked() {
+        copies.track(thread);
     }
-    let batches: Vec<Rc<Batch>> = copies.batches().cloned().collect();
+    let batches: Vec<Rc<Batch>> = copies.batches().filter(|batch| !batch.is_over()).cloned().collect();
+    let turns = copies.turns;
     drop(copies);
     let issuer = thread.slot;
     thread.group().take_off(Box::new(move |group: &Group<'_>| {
         let issuer = &group.threads[issuer as usize];
-        // Copies that the thread has waited for itself count as its own writes.
-        let mut waited_for = false;
-        for batch in &batches {
-            waited_for |= !batch.land(issuer);
-        }
-        arrival.arrive(group, issuer, waited_for);
+        batches.iter().for_each(|batch| batch.land(issuer));
+        arrival.arrive(group, issuer, agent(issuer), turns);
     }));
 }
 
 /// Carries out the copies that are still under way.
 pub(crate) fn finish(thread: &Thread) {
-    let mut copies = std::mem::take(&mut *thread.copies.borrow_mut());
+    let mut copies = thread.copies.borrow_mut();
     copies.seal();
-    copies.batches().for_each(|batch| batch.wait(thread));
+    let batches: Vec<Rc<Batch>> = copies.batches().cloned().collect();
+    copies.groups.clear();
+    copies.told.clear();
+    drop(copies);
+    batches.iter().for_each(|batch| batch.wait(thread));
+}
+
+/// The agent of the thread's copies that mbarriers are told of.
+fn agent(thread: &Thread) -> Agent {
+    Agent::of_copies(thread.block().number.get(), thread.rank)
 }
 
 impl Batch {
+    fn is_over(&self) -> bool {
+        self.pending.borrow().is_empty()
+    }
+
     /// Carries out what is left, for the thread that has begun and awaits it.
     fn wait(&self, thread: &Thread) {
         let pending = self.pending.take();
-        match self.operation.get() {
-            Some(operation) if pending.is_empty() && thread.checked() => {
-                proxy::learn_completed(thread, operation);
-            }
-            _ => pending.iter().for_each(|copy| {
-                copy.carry_out(thread);
-                copy.become_known(thread);
-            }),
+        pending.iter().for_each(|copy| copy.carry_out(thread));
+        match self.turn.get() {
+            Some(turn) => check::completed(thread, agent(thread), turn + 1),
+            None => pending.iter().for_each(|copy| copy.become_known(thread)),
         }
     }
 
-    /// From now on, whoever knows that the operation is over knows of the copies, unless they are part of an
-    /// earlier one.
-    fn track(&self, thread: &Thread, operation: u32) {
-        let pending = self.pending.borrow();
-        if self.operation.get().is_none() && !pending.is_empty() {
-            self.operation.set(Some(operation));
-            pending.iter().for_each(|copy| {
-                proxy::track_write(thread, copy.dst as usize, copy.bytes, copy.site, operation);
-            });
-        }
+    /// From now on, whoever knows that this turn is over knows of the copies.
+    fn track(&self, thread: &Thread, turn: u32) {
+        self.turn.set(Some(turn));
+        let operation = thread.group().operations.begin(agent(thread), turn);
+        self.pending.borrow().iter().for_each(|copy| {
+            proxy::track_write(thread, copy.dst as usize, copy.bytes, copy.site, operation);
+        });
     }
 
-    /// Carries out what is left, for those who wait for an arrival. Whether anything was.
-    fn land(&self, issuer: &Thread) -> bool {
-        let pending = self.pending.take();
-        pending.iter().for_each(|copy| copy.carry_out(issuer));
-        !pending.is_empty()
+    /// Carries out what is left, for those who wait for an arrival.
+    fn land(&self, issuer: &Thread) {
+        self.pending.take().iter().for_each(|copy| copy.carry_out(issuer));
     }
 }
 

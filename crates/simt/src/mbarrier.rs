@@ -463,7 +463,6 @@ impl Arrival {
 pub(crate) struct LateArrival {
     block_slot: u32,
     offset: u32,
-    operation: Option<u32>,
     /// Where it was begun.
     site: RawSite,
 }
@@ -478,36 +477,25 @@ pub(crate) fn begin_arrival(
     let target = locate_own(thread, bar, op, location);
     require_live(thread, &target, None, op, location);
     let site = RawSite::of(location);
-    let agent = Agent::of_mbarrier(target.block.number.get(), target.offset as usize);
-    let begin = || thread.group().operations.begin(agent, proxy::Operation::UNKNOWN);
-    let operation = thread.checked().then(begin);
-    if operation.is_some() {
+    if thread.checked() {
         let mut mbarriers = target.block.mbarriers.borrow_mut();
         let check = &mut mbarriers.by_offset.get_mut(&target.offset).expect("checked to be live").check;
         check.in_flight += 1;
         check.latest = Some(site);
     }
-    LateArrival { block_slot: target.block_slot, offset: target.offset, operation, site }
+    LateArrival { block_slot: target.block_slot, offset: target.offset, site }
 }
 
 impl LateArrival {
-    /// Number of the operation, for the checker.
-    pub fn operation(&self) -> Option<u32> {
-        self.operation
-    }
-
-    /// The copies are over. With `releases`, it publishes the thread's accesses too.
-    pub fn arrive(&self, group: &Group<'_>, issuer: &Thread, releases: bool) {
+    /// The copies are over: the first `turns` turns of the agent.
+    pub fn arrive(&self, group: &Group<'_>, issuer: &Thread, copies: Agent, turns: u32) {
         let block = &group.blocks[self.block_slot as usize];
         let target = Target { block, block_slot: self.block_slot, offset: self.offset };
         let result = change_and_advance(group, &target, |mbarrier| {
-            if let Some(operation) = self.operation {
-                group.operations.settle(operation, mbarrier.phases);
+            if issuer.checked() {
                 mbarrier.check.in_flight -= 1;
                 mbarrier.check.unseen = Some((mbarrier.phases, self.site));
-                if releases {
-                    mbarrier.check.release(issuer, &target, Told::Everything);
-                }
+                mbarrier.check.open.complete(copies, turns);
             }
             mbarrier.arrive(1)
         });

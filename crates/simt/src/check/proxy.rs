@@ -3,9 +3,9 @@
 //!
 //! The thread that begins such an operation does not carry it out. Later accesses of the program are ordered
 //! after it only once a thread has waited for it. So its accesses carry the number of the operation, and an
-//! operation belongs to a *turn* of an *agent*: a phase of an mbarrier, or a committed group of a thread or
-//! warpgroup. Turns of an agent end in order. Every synchronisation passes on a thread's knowledge of them
-//! ([`super::clock::History`]).
+//! operation belongs to a *turn* of an *agent*: a phase of an mbarrier, a committed group of a thread or
+//! warpgroup, or copies of a thread that an mbarrier is told of. Turns of an agent end in order. Every
+//! synchronisation passes on a thread's knowledge of them ([`super::clock::History`]).
 
 use std::cell::RefCell;
 
@@ -35,6 +35,11 @@ impl Agent {
     /// The matrix products of a warpgroup.
     pub fn of_warpgroup(block: u64, warpgroup: u32) -> Self {
         Self::new(block, 2, warpgroup)
+    }
+
+    /// The thread's `cp.async` copies that an mbarrier is told of.
+    pub fn of_copies(block: u64, rank: u32) -> Self {
+        Self::new(block, 3, rank)
     }
 
     /// Block numbers have 32 bits, indices fewer than 24.
@@ -131,12 +136,6 @@ pub(crate) fn track_write(thread: &Thread, address: usize, size: usize, site: Ra
     let access = Access { address, size, align: 1, kind: AccessKind::Write, site };
     let now = Stamp::tracked(block.number.get(), operation, thread.rank, access.kind, site);
     super::overwrite(block, access, now);
-}
-
-/// The thread learns that an operation of its own is over, whose turn is known.
-pub(crate) fn learn_completed(thread: &Thread, operation: u32) {
-    let Operation { agent, turn } = thread.group().operations.get(operation);
-    super::completed(thread, agent, turn + 1);
 }
 
 /// Whether the access at `stamp`, of any thread, happened before the present action of `thread`.

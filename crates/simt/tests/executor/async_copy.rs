@@ -228,6 +228,25 @@ fn an_arrival_of_copies_tells_of_nothing_else() {
             wait_parity(bar(0), 0);
             get(stage(1, (rank() + 32) % THREADS));
         });
+        // Nor do several that are under way, of writes before and after.
+        for written_late in [false, true] {
+            fails(CONFIG(), FaultKind::SharedRace, || {
+                let write = |is_now: bool| {
+                    if is_now {
+                        put(stage(1, rank()), 7);
+                    }
+                };
+                make_bars(THREADS as u32);
+                write(!written_late);
+                fetch(stage(0, rank()), source.at(rank()));
+                arrive_noinc(bar(0));
+                fetch(stage(2, rank()), source.at(rank()));
+                arrive_noinc(bar(1));
+                write(written_late);
+                [0, 1].iter().for_each(|&index| wait_parity(bar(index), 0));
+                get(stage(1, (rank() + 32) % THREADS));
+            });
+        }
     });
 }
 
@@ -253,6 +272,109 @@ fn copies_may_be_waited_for_twice() {
             wait(0);
             assert_eq!(get(stage(2, rank())), rank() as u32);
             wait_parity(bar(1), 0);
+        });
+    });
+}
+
+/// A later arrival may come before an earlier one, which is of copies that are over too.
+#[test]
+fn arrivals_under_way_may_overtake_each_other() {
+    with_source(|source| {
+        passes(CONFIG(), || {
+            make_bars(THREADS as u32);
+            for step in 0..2 {
+                fetch(stage(step, rank()), source.at(step * THREADS + rank()));
+                arrive_noinc(bar(step as u32));
+                commit();
+            }
+            wait_parity(bar(1), 0);
+            wait(0);
+            for step in 0..2 {
+                assert_eq!(get(stage(step, rank())), (step * THREADS + rank()) as u32);
+            }
+            // The second phase tells of the first copies too.
+            for step in 0..2 {
+                let other = THREADS - 1 - rank();
+                assert_eq!(get(stage(step, other)), (step * THREADS + other) as u32);
+            }
+            wait_parity(bar(0), 0);
+        });
+    });
+}
+
+#[test]
+fn copies_may_be_over_before_their_commit() {
+    with_source(|source| {
+        passes(CONFIG(), || {
+            make_bars(THREADS as u32);
+            for step in 0..2 {
+                fetch(stage(step, rank()), source.at(step * THREADS + rank()));
+                arrive_noinc(bar(step as u32));
+                sync(0, None);
+            }
+            commit();
+            wait(0);
+            for step in 0..2 {
+                assert_eq!(get(stage(step, rank())), (step * THREADS + rank()) as u32);
+            }
+            [0, 1].iter().for_each(|&index| wait_parity(bar(index), 0));
+        });
+    });
+}
+
+/// Whoever knows of copies by the mbarrier may read and overwrite them, whenever their thread waits.
+#[test]
+fn a_late_wait_changes_nothing_for_others() {
+    with_source(|source| {
+        passes(CONFIG(), || {
+            make_bars(THREADS as u32);
+            for step in 0..2 {
+                fetch(stage(step, rank()), source.at(step * THREADS + rank()));
+            }
+            arrive_noinc(bar(0));
+            let other = (rank() + 32) % THREADS;
+            wait_parity(bar(0), 0);
+            for step in 0..3 {
+                get(stage(0, other));
+                if step == 1 {
+                    put(stage(1, other), 5);
+                    wait_all();
+                }
+                ironwarp_simt::warp::collective("shfl", u32::MAX, 0u32);
+            }
+            assert_eq!(get(stage(1, other)), 5);
+        });
+    });
+}
+
+#[test]
+fn a_wait_tells_of_the_threads_own_copies_only() {
+    with_source(|source| {
+        fails(CONFIG(), FaultKind::AsyncCopyPending, || {
+            make_bars(THREADS as u32);
+            fetch(stage(0, rank()), source.at(rank()));
+            arrive_noinc(bar(0));
+            commit();
+            sync(0, None);
+            if rank() == 0 {
+                wait(0);
+                assert_eq!(get(stage(0, 0)), 0);
+                get(stage(0, 1));
+            }
+        });
+        // And of those only that it waits for.
+        fails(CONFIG(), FaultKind::AsyncCopyPending, || {
+            make_bars(THREADS as u32);
+            for step in 0..2 {
+                fetch(stage(step, rank()), source.at(step * THREADS + rank()));
+                commit();
+            }
+            arrive_noinc(bar(0));
+            sync(0, None);
+            if rank() == 0 {
+                wait(1);
+                get(stage(1, 0));
+            }
         });
     });
 }

@@ -227,7 +227,8 @@ unsafe fn produce<C: Config, S: TileScheduler<C>, L: Loader<C>>(
         let mut k_tile = 0;
         loop {
             let k = first_k + (k_tile * C::CLUSTER_K + at.share) * C::Operands::BLOCK_K;
-            // SAFETY: an acquired stage is empty, and expects the bytes of all copies from its cluster.
+            // SAFETY: an acquired stage is empty, and expects the bytes of all copies from its cluster
+            // or, with `DIRECT`, an arrival of each thread.
             unsafe {
                 let pipeline = block.shared.pipeline();
                 let full = if C::DIRECT {
