@@ -3,7 +3,7 @@
 //!
 //! The bytes move when the thread waits, not before, so a kernel that forgets to wait reads old data. Where
 //! an mbarrier is told when copies are over, the seed decides the moment. For the checker, each batch of such
-//! copies is then a turn of an agent of the thread ([`Agent::of_copies`]): the thread knows of it when it has
+//! copies is then a turn of an agent of the thread (`Agent::of_copies`): the thread knows of it when it has
 //! waited, others when a phase has ended to which an arrival after it belongs.
 
 use std::cell::{Cell, RefCell};
