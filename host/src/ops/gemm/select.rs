@@ -110,7 +110,7 @@ fn ask(problem: &Problem, device: &Device, sink: &mut impl CandidateSink) {
 /// [`Error::Environment`] when `IRONWARP_GEMM` is no text, [`Error::InvalidArgument`] when no kernel can do
 /// the problem (not seen: `gemm_any` can do all).
 pub(super) fn best(problem: &Problem, device: &Device) -> Result<Config> {
-    /// By device and problem: asking all families costs tens of microseconds.
+    /// By device and problem: asking all families takes up to some hundred estimates.
     static KNOWN: RwLock<Option<HashMap<(u32, Problem), Config>>> = RwLock::new(None);
     let key = (device.ordinal(), *problem);
     let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);

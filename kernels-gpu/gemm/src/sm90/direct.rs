@@ -7,8 +7,8 @@
 //!   along k             a warp: 32 elements of a line; memory and a tile's line of 128 bytes side by side
 //!   along k, aligned    8 or 16 bytes a lane: two or four lines
 //!   along m or n        a warp: 8 lines x 4 of k.    memory     4 sectors of 32 bytes
-//!                                                    the tile   8 units of 16 bytes, in all banks: the swizzle
-//!                                                               puts the same unit of 8 lines side by side
+//!                                                    the tile   8 units of 16 bytes, one of each line:
+//!                                                               the swizzle has them in different banks
 //! ```
 //! What lies outside becomes zeros, but for groups of lines outside, which are left out. A barrier of a stage
 //! counts one arrival of each thread, which comes when its copies are over. They write by the generic proxy,
