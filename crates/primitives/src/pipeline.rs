@@ -80,7 +80,7 @@ mod tma {
     use cuda_std::{cluster, mbarrier};
 
     use super::{Depth, PipelineState};
-    use crate::cluster::{ClusterCoord, ClusterShape};
+    use crate::cluster::{Cluster, Coord};
     use crate::shared_plan::Mbarrier;
 
     crate::shared_plan! {
@@ -195,15 +195,15 @@ mod tma {
         /// The barriers have been made; all reads of the stage are over, and a consumer releases a stage once
         /// for each wait. Blocks of a cluster live until all have released.
         #[inline(always)]
-        pub unsafe fn consumer_release<S: ClusterShape>(self, stage: u32, thread: u32, at: ClusterCoord<S>) {
+        pub unsafe fn consumer_release<S: Cluster>(self, stage: u32, thread: u32, at: Coord<S>) {
             let empty = self.empty(stage);
             // SAFETY: initialised barriers, in all blocks; those live, by the caller's word.
             unsafe {
-                if S::PEERS == 1 {
+                if S::IS_ALONE || at.cluster.peers() == 1 {
                     if thread == 0 {
                         mbarrier::arrive(empty);
                     }
-                } else if thread < S::PEERS {
+                } else if thread < at.cluster.peers() {
                     mbarrier::arrive_remote_async(cluster::map_shared(empty, at.peer(thread)));
                 }
             }
@@ -215,15 +215,10 @@ mod tma {
         /// # Safety
         /// As there; the writers of each warp have met since.
         #[inline(always)]
-        pub unsafe fn consumer_release_written<S: ClusterShape>(
-            self,
-            stage: u32,
-            thread: u32,
-            at: ClusterCoord<S>,
-        ) {
+        pub unsafe fn consumer_release_written<S: Cluster>(self, stage: u32, thread: u32, at: Coord<S>) {
             // SAFETY: initialised barriers, in all blocks; those live, by the caller's word.
             unsafe {
-                if thread < S::PEERS {
+                if thread < at.cluster.peers() {
                     mbarrier::arrive_remote(cluster::map_shared(self.empty(stage), at.peer(thread)));
                 }
             }

@@ -231,13 +231,16 @@ fn check(stream: &Stream, entry: &Entry, launch: Launch, case: Case, seed: u64) 
         Matrix::random(&mut random, batch, n, k, bytes)
     };
     let span = 128 / bytes;
-    let tile = |trans: bool, rows: u32| if trans { [span, span] } else { [span, rows] };
+    let [across_m, across_n, _] = entry.cluster;
+    let lines = |block: u32, sharers: u32| span.min(block.next_multiple_of(span) / sharers);
     let box_of = |part: u32| if boxes && entry.skips && part.is_multiple_of(16) { part / 2 } else { part };
-    let [rows_a, rows_b] = [box_of(block_m / entry.cluster[1]), box_of(block_n / entry.cluster[0])];
+    let [rows_a, rows_b] = [box_of(block_m / across_n), box_of(block_n / across_m)];
+    let tile_a = [span, if entry.trans_a { lines(block_m, across_n) } else { rows_a }];
+    let tile_b = [span, if entry.trans_b { lines(block_n, across_m) } else { rows_b }];
     let (a_buffer, b_buffer) =
         (Buffer::new(stream, entry.a, &a.values)?, Buffer::new(stream, entry.b, &b.values)?);
-    let map_a = a_buffer.map(a.tiling(bytes, tile(entry.trans_a, rows_a), Swizzle::B128))?;
-    let map_b = b_buffer.map(b.tiling(bytes, tile(entry.trans_b, rows_b), Swizzle::B128))?;
+    let map_a = a_buffer.map(a.tiling(bytes, tile_a, Swizzle::B128))?;
+    let map_b = b_buffer.map(b.tiling(bytes, tile_b, Swizzle::B128))?;
 
     let element = match result {
         OutputType::F32 => ElementType::Tf32,
@@ -291,7 +294,13 @@ fn check(stream: &Stream, entry: &Entry, launch: Launch, case: Case, seed: u64) 
         .with(OutputFlag::Halved, activation == Activation::SwiGlu);
     let [box_m, box_n] = if boxes { [rows_a, rows_b] } else { [0; 2] };
     let arguments = GemmArguments {
-        shape: GemmShape { box_m, box_n, tile_n: width, ..GemmShape::new([m, n, k], batch, 2) },
+        shape: GemmShape {
+            box_m,
+            box_n,
+            tile_n: width,
+            cluster: [across_m, across_n],
+            ..GemmShape::new([m, n, k], batch, 2)
+        },
         output: OutputParams { row: old.pitch as u64, matrix: (old.rows * old.pitch) as u64, format },
         epilogue: EpilogueParams {
             beta,
@@ -381,7 +390,7 @@ fn check(stream: &Stream, entry: &Entry, launch: Launch, case: Case, seed: u64) 
                 let allowed = if activation == Activation::SwiGlu { want.abs() / step + 1e-6 } else { 0.0 };
                 assert!(
                     (got[at] - want).abs() <= allowed,
-                    "{} {m}x{n}x{k}: [{z}, {row}, {column}] is {}, wanted {want}",
+                    "{} {m}x{n}x{k}, cluster {across_m}x{across_n}: [{z}, {row}, {column}] is {}, wanted {want}",
                     entry.name,
                     got[at]
                 );
@@ -445,6 +454,28 @@ fn cases(entry: &Entry) -> Vec<Case> {
     cases
 }
 
+/// The entry in clusters of the launch's shapes, each with a case whose tiles fill several blocks and end in
+/// the last one.
+fn clustered(entry: &Entry) -> impl Iterator<Item = (Entry, Case)> {
+    let shapes = [[2, 1], [1, 2], [2, 2], [4, 1], [1, 4], [4, 2], [2, 4]];
+    let shapes = shapes.into_iter().filter(|&shape| entry.any_cluster && entry.can_cluster(shape));
+    shapes.map(|[across_m, across_n]| {
+        let [block_m, block_n, block_k] = entry.block;
+        let entry = Entry { cluster: [across_m, across_n, 1], ..*entry };
+        let behind = |across: u32, block: u32| (across - 1) * block + 8;
+        let case = Case {
+            m: behind(across_m, block_m),
+            n: behind(across_n, block_n),
+            k: 3 * block_k - 8,
+            batch: 2,
+            copied: entry.a != ElementType::Tf32,
+            boxes: across_m > across_n,
+            ..PLAIN
+        };
+        (entry, case)
+    })
+}
+
 /// Launches `K`.
 ///
 /// # Safety
@@ -471,6 +502,9 @@ macro_rules! kernels {
                 if matches!(entry.kind, Kind::Dense | Kind::Direct) && takes(entry) {
                     for (seed, case) in cases(entry).into_iter().enumerate() {
                         check(&stream, entry, launch, case, seed as u64)?;
+                    }
+                    for (entry, case) in clustered(entry) {
+                        check(&stream, &entry, launch, case, 0)?;
                     }
                 }
             }

@@ -10,7 +10,8 @@
 //! | of a column, or none | a tile of 64 x 64 through shared memory, read along columns and written along rows |
 //!
 //! The kernel does not write `y` behind the last column of a row, and no code may read there. Each element
-//! size has an entry.
+//! size has an entry. A launch copies two matrices, both operands of a product: a second launch would wait for
+//! the first.
 
 use cuda_std::{grid, kernel, shared, shared_array, thread, vector};
 use layout::UNIT_BYTES;
@@ -47,6 +48,9 @@ pub struct RepackShape {
 }
 
 impl RepackShape {
+    /// Of no matrix.
+    pub const NONE: Self = Self { rows: 0, columns: 0, batch: 0, row: 0, column: 1, matrix: 0, pitch: 0 };
+
     /// Blocks along x, for elements of `bytes` bytes.
     pub const fn blocks(&self, bytes: u32) -> u64 {
         if self.column == 1 {
@@ -80,36 +84,65 @@ macro_rules! element {
 }
 element!(u8, u16, u32);
 
-/// Repacks elements of one byte.
+/// The two matrices of a launch, of which one may have no rows.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct RepackPair {
+    /// The first one, which the first blocks along x copy.
+    pub first: RepackShape,
+    /// The second one.
+    pub second: RepackShape,
+}
+
+/// Repacks two matrices of elements of one byte.
 ///
 /// # Safety
 /// What the strides reach from `x` is readable; `y` begins at a 16-byte boundary, holds `batch * rows *
-/// pitch` elements, and is apart from `x`. [`RepackShape::blocks`] blocks along x, at least one along z, of
-/// [`THREADS`] threads.
+/// pitch` elements, and is apart from `x`; the same of `other_x` and `other_y` and the second matrix. A matrix
+/// without rows has no elements at either. [`RepackShape::blocks`] blocks of both along x, at least one along
+/// z, of [`THREADS`] threads.
 #[kernel(launch_bounds(THREADS))]
-pub unsafe fn gemm_repack_b8(problem: RepackShape, x: *const u8, y: *mut u8) {
+pub unsafe fn gemm_repack_b8(
+    pair: RepackPair,
+    x: *const u8,
+    y: *mut u8,
+    other_x: *const u8,
+    other_y: *mut u8,
+) {
     // SAFETY: the caller's contract.
-    unsafe { repack(problem, x, y, tile()) }
+    unsafe { repack(pair, [x, other_x], [y, other_y], tile()) }
 }
 
-/// Repacks elements of 2 bytes.
+/// Repacks two matrices of elements of 2 bytes.
 ///
 /// # Safety
 /// As [`gemm_repack_b8`](fn@gemm_repack_b8).
 #[kernel(launch_bounds(THREADS))]
-pub unsafe fn gemm_repack_b16(problem: RepackShape, x: *const u16, y: *mut u16) {
+pub unsafe fn gemm_repack_b16(
+    pair: RepackPair,
+    x: *const u16,
+    y: *mut u16,
+    other_x: *const u16,
+    other_y: *mut u16,
+) {
     // SAFETY: the caller's contract.
-    unsafe { repack(problem, x, y, tile()) }
+    unsafe { repack(pair, [x, other_x], [y, other_y], tile()) }
 }
 
-/// Repacks elements of 4 bytes.
+/// Repacks two matrices of elements of 4 bytes.
 ///
 /// # Safety
 /// As [`gemm_repack_b8`](fn@gemm_repack_b8).
 #[kernel(launch_bounds(THREADS))]
-pub unsafe fn gemm_repack_b32(problem: RepackShape, x: *const u32, y: *mut u32) {
+pub unsafe fn gemm_repack_b32(
+    pair: RepackPair,
+    x: *const u32,
+    y: *mut u32,
+    other_x: *const u32,
+    other_y: *mut u32,
+) {
     // SAFETY: the caller's contract.
-    unsafe { repack(problem, x, y, tile()) }
+    unsafe { repack(pair, [x, other_x], [y, other_y], tile()) }
 }
 
 /// The block's tile, a word an element.
@@ -118,14 +151,21 @@ fn tile() -> u32 {
     shared::address_of(shared_array![u32; (TILE * TILE_PITCH) as usize])
 }
 
-/// Copies all matrices of the batch, one after the other.
+/// Copies the block's part of its matrix, of all matrices of the batch, one after the other.
 ///
 /// # Safety
 /// As for the kernels above. `tile` is the shared address of the block's tile.
 #[inline(always)]
-unsafe fn repack<T: Element>(problem: RepackShape, x: *const T, y: *mut T, tile: u32) {
+unsafe fn repack<T: Element>(pair: RepackPair, x: [*const T; 2], y: [*mut T; 2], tile: u32) {
     grid::wait_dependencies();
     grid::launch_dependents();
+    let blocks = pair.first.blocks(size_of::<T>() as u32) as u32;
+    let block = thread::block_idx_x();
+    let (problem, x, y, block) = if block < blocks {
+        (pair.first, x[0], y[0], block)
+    } else {
+        (pair.second, x[1], y[1], block - blocks)
+    };
     let mut index = thread::block_idx_z();
     while index < problem.batch {
         let from = x.wrapping_add((u64::from(index) * problem.matrix) as usize);
@@ -133,27 +173,27 @@ unsafe fn repack<T: Element>(problem: RepackShape, x: *const T, y: *mut T, tile:
         // SAFETY: the caller's contract, for one matrix.
         unsafe {
             if problem.column == 1 {
-                gather_unit(problem, from, to);
+                gather_unit(problem, from, to, block);
             } else {
-                turn_tile(problem, from, to, tile);
+                turn_tile(problem, from, to, block, tile);
             }
         }
         index += thread::grid_dim_z();
     }
 }
 
-/// Copies this thread's 16 bytes of `y`.
+/// Copies this thread's 16 bytes of `y`, of the matrix's block of this number.
 ///
 /// # Safety
 /// `x` is valid for reads of one matrix with neighbouring columns, `y` for writes of one with a pitch of
 /// whole units, at a 16-byte boundary.
 #[inline(always)]
-unsafe fn gather_unit<T: Element>(problem: RepackShape, x: *const T, y: *mut T) {
+unsafe fn gather_unit<T: Element>(problem: RepackShape, x: *const T, y: *mut T, block: u32) {
     let RepackShape { rows, columns, row: stride, pitch, .. } = problem;
     let width = UNIT_BYTES / size_of::<T>() as u32;
     // Blocks that there are have a row; `max` is for the compiler, which sees a division by 0.
     let down = rows.div_ceil(BLOCK_ROWS).max(1);
-    let (block_row, block_column) = (thread::block_idx_x() % down, thread::block_idx_x() / down);
+    let (block_row, block_column) = (block % down, block / down);
     let row = u64::from(block_row * BLOCK_ROWS + thread::thread_idx_x() / BLOCK_UNITS);
     let column = (block_column * BLOCK_UNITS + thread::thread_idx_x() % BLOCK_UNITS) * width;
     if row >= u64::from(rows) || column >= columns {
@@ -185,7 +225,7 @@ unsafe fn gather_unit<T: Element>(problem: RepackShape, x: *const T, y: *mut T) 
     }
 }
 
-/// Copies the block's tile, read with neighbouring threads along x's columns, written with them along y's
+/// Copies the tile of the matrix's block of this number, read with neighbouring threads along x's columns, written with them along y's
 /// rows.
 ///
 /// # Safety
@@ -193,11 +233,10 @@ unsafe fn gather_unit<T: Element>(problem: RepackShape, x: *const T, y: *mut T) 
 /// * All threads of the block call it with the same `tile`: the shared address of `TILE * TILE_PITCH` words
 ///   for it alone.
 #[inline(always)]
-unsafe fn turn_tile<T: Element>(problem: RepackShape, x: *const T, y: *mut T, tile: u32) {
+unsafe fn turn_tile<T: Element>(problem: RepackShape, x: *const T, y: *mut T, block: u32, tile: u32) {
     let RepackShape { rows, columns, row: stride, column: step, pitch, .. } = problem;
     let down = rows.div_ceil(TILE).max(1);
-    let (first_row, first_column) =
-        (thread::block_idx_x() % down * TILE, thread::block_idx_x() / down * TILE);
+    let (first_row, first_column) = (block % down * TILE, block / down * TILE);
     let (line, along) = (thread::thread_idx_x() / TILE, thread::thread_idx_x() % TILE);
     let mut within = line;
     while within < TILE {

@@ -34,9 +34,8 @@ pub(super) fn run(stream: &Stream, product: Matmul<'_>, problem: &Problem, confi
     if matches!(config.band, Band::Rows(_) | Band::Columns(_)) {
         return bands::run(stream, product, problem, config);
     }
-    let [to_a, to_b] = config.repack;
     let (a, b) = (product.a, product.b);
-    let (scratch_a, scratch_b) = (repack::repack(stream, a, to_a)?, repack::repack(stream, b, to_b)?);
+    let [scratch_a, scratch_b] = repack::repack(stream, [a, b], config.repack)?;
     let a = scratch_a.as_ref().map_or(a, Packed::matrix);
     let b = scratch_b.as_ref().map_or(b, Packed::matrix);
     let backend = BACKENDS.iter().find(|backend| (backend.has)(config.kernel)).ok_or_else(|| {

@@ -187,6 +187,7 @@ impl BlockScaled<'_> {
         Ok(Launch {
             maps: [map_a, map_b, map_c, map_c],
             shape,
+            of_cluster: 1,
             output,
             data: bytes.within(),
             epilogue: Epilogue::NONE,

@@ -142,7 +142,8 @@ fn operands_are_taken_as_they_lie_where_that_was_fastest_on_an_h200() {
         ("1176x736x200-tn-none", 1, 9.0, true),
         ("1024x1024x256-tn-none", 1, 9.8, true),
         ("176x512x1701-tn-none", 11, 10.7, true),
-        ("333x777x999-nt-none", 3, 16.0, true),
+        // The fastest when copies of two operands took two launches.
+        ("333x777x999-nt-none", 3, 16.0, false),
         ("119x136x9433-tt-none", 33, 14.5, true),
         ("8x14504x9683-tt-none", 1, 209.9, true),
         ("64x16157x21863-tt-none", 1, 522.6, true),
@@ -158,17 +159,21 @@ fn operands_are_taken_as_they_lie_where_that_was_fastest_on_an_h200() {
         ("2048x2048x2048-nn-none", 1, 158.4, false),
     ];
     let is_direct = |config: &Config| config.kernel.name() == "gemm_tf32_direct_64x128";
+    let mut wrong = Vec::new();
     for (shape, parts, us, is_fastest) in measured {
         let mut offers = All::default();
         let (problem, device) = (problem("x_tf32", shape), &DeviceCapabilities::H200);
         BACKENDS.iter().for_each(|backend| (backend.candidates)(&problem, device, &mut offers));
         let offers = &offers.candidates;
         let best = offers.iter().min_by(|a, b| a.estimate_us.total_cmp(&b.estimate_us)).unwrap();
-        assert_eq!(is_direct(&best.config), is_fastest, "{shape}: {}", best.config);
+        if is_direct(&best.config) != is_fastest {
+            wrong.push(format!("{shape}: {}, {} us", best.config, best.estimate_us));
+        }
         let of_parts = |offer: &&Candidate| is_direct(&offer.config) && offer.config.split_k == parts;
         let estimate_us = offers.iter().find(of_parts).expect(shape).estimate_us;
         assert!(is_foreseen(estimate_us, us, &GEMM_TIME), "{shape}: {estimate_us} us, measured {us}");
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// Of the configurations that were timed, the one with the lowest estimate is nearly the fastest; over half

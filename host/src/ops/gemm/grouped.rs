@@ -206,20 +206,16 @@ impl<'a> GroupedMatmul<'a> {
     }
 
     /// By a kernel of Hopper's table.
-    fn run_sm90(
-        self,
-        stream: &Stream,
-        problem: &Problem,
-        index: usize,
-        [to_a, to_b]: [Repack; 2],
-    ) -> Result<()> {
+    fn run_sm90(self, stream: &Stream, problem: &Problem, index: usize, copies: [Repack; 2]) -> Result<()> {
         let entry = &TABLE[index];
         let Self { product: Matmul { a, b, c, epilogue, .. }, offsets } = self;
-        let (packed_a, packed_b) = (repack::repack(stream, a, to_a)?, repack::repack(stream, b, to_b)?);
+        let [packed_a, packed_b] = repack::repack(stream, [a, b], copies)?;
         let a = packed_a.as_ref().map_or(a, Packed::matrix);
         let b = packed_b.as_ref().map_or(b, Packed::matrix);
         let map_a = operand_map(a, true, entry.block[0])?;
-        let map_b = operand_map(b.transposed(), !entry.trans_b, entry.block[1])?;
+        let [_, block_n, block_k] = entry.block;
+        let lines_of_box = if entry.trans_b { block_k } else { block_n };
+        let map_b = operand_map(b.transposed(), !entry.trans_b, lines_of_box)?;
         // The kernel writes C through `data` or through its map. The launch begins the write with `data`.
         let c_view = Matrix { data: c.data.view(), dtype: c.dtype, shape: c.shape };
         let [map_c, map_source] = result_maps(entry, problem, c_view, &epilogue, map_a)?;
@@ -230,6 +226,7 @@ impl<'a> GroupedMatmul<'a> {
         let launched = Launch {
             maps: [map_a, map_b, map_c, map_source],
             shape,
+            of_cluster: 1,
             output,
             data: c.data.view().within(),
             epilogue,

@@ -108,13 +108,13 @@ fn add(
     if tile == Tile::Small {
         slower *= SMALL_TILE;
     }
-    let (mut copies, mut memory) = (0.0, 0.0);
+    let copies = repack::estimate_both_us(repack, [a, b], [*m, *n, *k], *batch, device);
+    let mut memory = 0.0;
     for (operand, to, sides) in [(a, repack[0], [*m, *k]), (b, repack[1], [*k, *n])] {
         let by_elements = to == Repack::No && aligning(operand) != Repack::No;
         if by_elements {
             slower *= BY_ELEMENTS;
         }
-        copies += repack::estimate_us(to, operand, sides, *batch, device);
         let share = if by_elements { BY_ELEMENTS_READ } else { READ };
         let elements = f64::from(sides[0]) * f64::from(sides[1]) * f64::from(*batch);
         memory += elements * f64::from(bytes) / (share * device.memory_rate);

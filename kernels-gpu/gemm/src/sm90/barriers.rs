@@ -1,11 +1,12 @@
 //! The barriers of a block beside those of its stages. Which threads make them, and which wait.
 
 use cuda_std::{cluster, mbarrier, thread};
+use primitives::cluster::Cluster;
 use primitives::pipeline::PipelineState;
 use primitives::{named_barriers, unroll};
 
 use super::cluster_split_k;
-use super::config::{Block, Config, Of, WARPGROUP};
+use super::config::{Block, Clusters, Config, Of, WARPGROUP};
 
 const BOTH_CONSUMERS: u32 = 2 * WARPGROUP;
 
@@ -29,7 +30,7 @@ pub(super) unsafe fn init<C: Config>(block: Block<C>) {
     let arrivals = if C::DIRECT { WARPGROUP } else { 1 };
     // SAFETY: the barriers' own places, which nothing uses yet.
     unsafe {
-        block.shared.pipeline().init_for(arrivals, consumers * Block::<C>::PEERS);
+        block.shared.pipeline().init_for(arrivals, consumers * block.peers());
         let mut consumer = 0;
         while consumer < C::CONSUMERS {
             unroll!(SUBTILE in 0..2, {
@@ -44,6 +45,8 @@ pub(super) unsafe fn init<C: Config>(block: Block<C>) {
 }
 
 /// A barrier of all whom the copies concern: the cluster, or the block. The fence has released the barriers.
+/// Which of both, the launch does not say: behind a branch the assembler would no longer know that the threads
+/// of a warp are together, and keep everything in registers of the threads.
 ///
 /// # Safety
 /// All threads of the cluster call it, once, after the barriers are made.
@@ -51,10 +54,10 @@ pub(super) unsafe fn init<C: Config>(block: Block<C>) {
 pub(super) unsafe fn sync_cluster<C: Config>() {
     // SAFETY: all threads of the cluster are here.
     unsafe {
-        if C::CLUSTER > 1 {
+        if !Clusters::<C>::IS_ALONE {
             cluster::arrive_relaxed();
         }
-        if Block::<C>::PEERS > 1 {
+        if Clusters::<C>::SHARES {
             cluster::wait();
         } else {
             thread::sync_threads();
@@ -68,7 +71,7 @@ pub(super) unsafe fn sync_cluster<C: Config>() {
 /// All threads of the cluster call it, once, after [`sync_cluster`].
 #[inline(always)]
 pub(super) unsafe fn sync_split_k<C: Config>() {
-    if C::CLUSTER > 1 && Block::<C>::PEERS == 1 {
+    if C::CLUSTER_K > 1 {
         // SAFETY: all threads have arrived in `sync_cluster`.
         unsafe { cluster::wait() }
     }

@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 
 use cuda_std::misc;
-use primitives::cluster::{ClusterCoord, ClusterShape};
+use primitives::cluster::{Cluster, Coord};
 use primitives::pipeline::{Depth, Pipeline};
 use primitives::shared_plan::{Mbarrier, SharedPlan, SharedType};
 use primitives::tma::{LINE_BYTES, Major};
@@ -15,6 +15,7 @@ use super::column_store::WIDE_COLUMNS;
 use super::direct::{CHUNK, MOST_CHUNKS};
 use super::operands::{AccumulatorTile, GROUP_ROWS, Operands};
 pub use super::subtile::{SUBTILES, SourceBarriers, Subtile};
+use super::tile_scheduler::GemmShape;
 
 /// Threads of a warpgroup.
 pub const WARPGROUP: u32 = 128;
@@ -56,6 +57,8 @@ pub trait Config: Copy + 'static {
     const CLUSTER_M: u32;
     /// Blocks of a cluster beside each other: they share rows of A.
     const CLUSTER_N: u32;
+    /// Whether launches say both, in place of these, by [`GemmShape::cluster`](super::tile_scheduler::GemmShape::cluster).
+    const ANY_CLUSTER: bool = false;
     /// Whether the result is stored transposed.
     const TRANSPOSED: bool;
     /// Whether launches may ask for narrower tiles, if the rest allows it.
@@ -161,9 +164,14 @@ pub trait Config: Copy + 'static {
                     && <Self::Operands as Operands>::BLOCK_K * 4 == LINE_BYTES),
             "threads copy elements of 32 bits to a block's own tiles along k, of a few whole chunks of lines"
         );
-        let (a, b) = (Self::Operands::MAJOR_A.granule(), Self::Operands::MAJOR_B.granule());
-        assert!(Self::BLOCK_M.is_multiple_of(a * Self::CLUSTER_N), "A cannot be shared out");
-        assert!(Self::BLOCK_N.is_multiple_of(b * Self::CLUSTER_M), "B cannot be shared out");
+        assert!(
+            !Self::ANY_CLUSTER || (Self::CLUSTER == 1 && !Self::DIRECT && !Self::SPARES),
+            "blocks share boxes alone, and a producer that gives its registers away has too few for that"
+        );
+        let [a, b] = [Self::Operands::MAJOR_A, Self::Operands::MAJOR_B];
+        let span = <Self::Operands as Operands>::BLOCK_K;
+        assert!(a.can_share(Self::BLOCK_M, span, Self::CLUSTER_N), "A cannot be shared out");
+        assert!(b.can_share(Self::BLOCK_N, span, Self::CLUSTER_M), "B cannot be shared out");
     };
 }
 
@@ -231,17 +239,64 @@ shared_plan! {
     }
 }
 
-/// The depth of a kernel's pipeline and the shape of its cluster, for [`primitives`].
+/// The depth of a kernel's pipeline, for [`primitives`].
 pub struct Of<C>(PhantomData<C>);
 
 impl<C: Config> Depth for Of<C> {
     const STAGES: u32 = C::STAGES;
 }
 
-impl<C: Config> ClusterShape for Of<C> {
-    const M: u32 = C::CLUSTER_M;
-    const N: u32 = C::CLUSTER_N;
-    const K: u32 = C::CLUSTER_K;
+/// The shape of a kernel's cluster: its own, or with [`Config::ANY_CLUSTER`] the launch's.
+pub struct Clusters<C> {
+    launched: [u32; 2],
+    config: PhantomData<fn() -> C>,
+}
+
+impl<C> Clone for Clusters<C> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C> Copy for Clusters<C> {}
+
+impl<C: Config> Clusters<C> {
+    /// Whether its blocks may write each other's stages.
+    pub const SHARES: bool = C::ANY_CLUSTER || C::CLUSTER_M * C::CLUSTER_N > 1;
+
+    /// Those of a launch of this shape.
+    #[inline(always)]
+    pub fn of(shape: &GemmShape) -> Self {
+        Self { launched: shape.cluster, config: PhantomData }
+    }
+}
+
+impl<C: Config> Cluster for Clusters<C> {
+    const IS_ALONE: bool = C::CLUSTER == 1 && !C::ANY_CLUSTER;
+
+    #[inline(always)]
+    fn m(self) -> u32 {
+        if C::ANY_CLUSTER { self.launched[0] } else { C::CLUSTER_M }
+    }
+
+    #[inline(always)]
+    fn n(self) -> u32 {
+        if C::ANY_CLUSTER { self.launched[1] } else { C::CLUSTER_N }
+    }
+
+    #[inline(always)]
+    fn k(self) -> u32 {
+        C::CLUSTER_K
+    }
+
+    /// Without a division, of powers of two.
+    #[inline(always)]
+    fn place(self, rank: u32) -> [u32; 3] {
+        let (m, n) = (self.m(), self.n());
+        let behind = rank >> m.trailing_zeros();
+        [rank & (m - 1), behind & (n - 1), behind >> n.trailing_zeros()]
+    }
 }
 
 /// A block: its shared memory and its place in the cluster.
@@ -250,14 +305,22 @@ pub struct Block<C: Config> {
     /// The plan of the shared memory.
     pub shared: Plan<C>,
     /// The place in the cluster.
-    pub coord: ClusterCoord<Of<C>>,
+    pub coord: Coord<Clusters<C>>,
 }
 
 impl<C: Config> Block<C> {
-    /// This block, whose shared memory begins at `base`.
+    /// This block, whose shared memory begins at `base`, of a launch of this shape.
     #[inline(always)]
-    pub fn new(base: u32) -> Self {
-        Self { shared: Plan::new(base), coord: ClusterCoord::this() }
+    pub fn new(base: u32, shape: &GemmShape) -> Self {
+        Self { shared: Plan::new(base), coord: Coord::within(Clusters::of(shape)) }
+    }
+
+    /// The same block, in a cluster of its own: for the compiler, which then knows its place.
+    #[inline(always)]
+    #[must_use]
+    pub fn alone(self) -> Self {
+        let cluster = Clusters { launched: [1; 2], config: PhantomData };
+        Self { coord: Coord { row: 0, column: 0, cluster, ..self.coord }, ..self }
     }
 
     /// The same block. The compiler derives addresses from it behind this place: ahead of the mainloop they
@@ -269,7 +332,10 @@ impl<C: Config> Block<C> {
     }
 
     /// Blocks whose copies write this block's stages, itself included: those of its row and of its column.
-    pub const PEERS: u32 = Of::<C>::PEERS;
+    #[inline(always)]
+    pub fn peers(self) -> u32 {
+        if Clusters::<C>::SHARES { self.coord.cluster.peers() } else { 1 }
+    }
 
     /// Releases a stage that the consumer has read. All threads of the consumer call it.
     ///

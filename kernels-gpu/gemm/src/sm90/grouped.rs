@@ -17,7 +17,7 @@ use layout::grouped_tile;
 use primitives::cluster::cluster_of_grid;
 
 use super::column_store::WIDE_PAIRS;
-use super::config::{Config, EpiloguePlan, Of};
+use super::config::{Clusters, Config, EpiloguePlan};
 use super::epilogue::{Output, store_with};
 use super::fusion::{Columns, FragmentCoord, Fusion, Pairs, StandardFusion};
 use super::instances::{GemmArguments, Inputs};
@@ -46,7 +46,7 @@ impl GroupScheduler {
     /// This cluster's, of a product of `groups`.
     #[inline(always)]
     pub fn new<C: Config>(shape: &GemmShape, groups: Groups) -> Self {
-        let (next, step) = cluster_of_grid::<Of<C>>();
+        let (next, step) = cluster_of_grid::<Clusters<C>>();
         let columns = shape.n.div_ceil(C::BLOCK_N * C::CLUSTER_N);
         let GemmShape { raster_group, n: right, .. } = *shape;
         Self { groups, next, step, first: 0, rows: 0, columns, raster_group, right }
@@ -75,7 +75,7 @@ impl<C: Config> TileScheduler<C> for GroupScheduler {
     fn coord(&self, place: [u32; 2]) -> TileCoord {
         let group = self.groups.last();
         let tile = grouped_tile(self.next - self.first, self.rows, self.columns, self.raster_group);
-        let [row, column] = first_of::<C>(tile, place, C::BLOCK_N);
+        let [row, column] = first_of::<C>([C::CLUSTER_M, C::CLUSTER_N], tile, place, C::BLOCK_N);
         TileCoord {
             row: group.begin + row,
             column,

@@ -1,6 +1,8 @@
 //! The kernels: one table of all instances of [`mainloop::run`](super::mainloop::run), which the host chooses
 //! from.
 
+use core::ops::RangeInclusive;
+
 use cuda_std::tma::TensorMap;
 use cuda_std::wgmma::{BF16, E4M3, E5M2, ElementType, F16, Operand, TF32};
 use cuda_std::{KernelArgs, kernel, thread};
@@ -141,6 +143,8 @@ pub struct Entry {
     pub narrows: bool,
     /// Blocks of a cluster below each other, beside each other, and with shares of k.
     pub cluster: [u32; 3],
+    /// Whether launches may have other ones ([`Config::ANY_CLUSTER`]).
+    pub any_cluster: bool,
     /// Stages of the pipeline.
     pub stages: u32,
     /// Warpgroups that multiply.
@@ -154,6 +158,15 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Can its blocks share operands in clusters of so many blocks below and beside each other?
+    pub const fn can_cluster(&self, [m, n]: [u32; 2]) -> bool {
+        let ([block_m, block_n, span], [own_m, own_n, _]) = (self.block, self.cluster);
+        m == own_m && n == own_n
+            || self.any_cluster
+                && Major::of(self.trans_a).can_share(block_m, span, n)
+                && Major::of(self.trans_b).can_share(block_n, span, m)
+    }
+
     /// The table's row for a kernel.
     pub const fn of<C: Config>(name: &'static str, kind: Kind, element16: ElementType) -> Self {
         Self {
@@ -173,6 +186,7 @@ impl Entry {
             skips: C::SKIPS,
             narrows: C::NARROWS,
             cluster: [C::CLUSTER_M, C::CLUSTER_N, C::CLUSTER_K],
+            any_cluster: C::ANY_CLUSTER,
             stages: C::STAGES,
             consumers: C::CONSUMERS,
             ping_pong: C::PING_PONG,
@@ -181,6 +195,11 @@ impl Entry {
         }
     }
 }
+
+/// Columns of the tiles of 128 rows that launches put in clusters of any shape. Of narrower ones, and of tiles
+/// of 64 rows, clusters gained 1 to 4 % on an H200, and what the producer does for sharing cost launches
+/// without clusters 0.3 us; of wider ones they gained nothing.
+const SHARED_COLUMNS: RangeInclusive<u32> = 96..=144;
 
 /// Kernels: name, types of A, B and of 16-bit results, orders, accumulators, consumers, how they share,
 /// cluster, how it stores, kind.
@@ -202,6 +221,12 @@ macro_rules! kernels {
                 const CLUSTER_M: u32 = $m;
                 const CLUSTER_N: u32 = $n;
                 const TRANSPOSED: bool = kernels!(@@ $order is transposed);
+                const ANY_CLUSTER: bool = matches!(Kind::$kind, Kind::Dense)
+                    && Self::CLUSTER == 1
+                    && <$a as Operand>::TYPE.bytes() == 2
+                    && Self::BLOCK_M == 128
+                    && *SHARED_COLUMNS.start() <= Self::BLOCK_N
+                    && Self::BLOCK_N <= *SHARED_COLUMNS.end();
                 const MAY_NARROW: bool = matches!(Kind::$kind, Kind::Dense);
                 const DIRECT: bool = kernels!(@@ $kind is Direct);
             }

@@ -2,6 +2,7 @@
 
 use cuda_std::{cluster, fence, grid, mbarrier, misc, registers, shared, thread, tma, warp, wgmma};
 use layout::wgmma::units;
+use primitives::cluster::Cluster;
 use primitives::pipeline::PipelineState;
 use primitives::shared_plan::SharedType;
 use primitives::tma::{LINE_BYTES, Major, TmaTile};
@@ -9,7 +10,7 @@ use primitives::unroll;
 use primitives::warp::{LANES, uniform};
 
 use super::barriers::{OrderedBarrier, init, leave, sync_cluster, sync_split_k};
-use super::config::{Block, Config, Of, Stage, WARPGROUP, WARPS};
+use super::config::{Block, Clusters, Config, Of, Stage, WARPGROUP, WARPS};
 use super::epilogue::Epilogue;
 use super::operands::{AccumulatorTile, Operands, STEPS, SharedOperand};
 pub use super::output::Maps;
@@ -38,7 +39,7 @@ pub unsafe fn run<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
 ) {
     // SAFETY: the caller's contract.
     unsafe {
-        let loader = |maps, block| Boxes::new::<C>(maps, shape, block);
+        let loader = move |maps, block| Boxes::new::<C>(maps, shape, block);
         run_from::<C, S, _, M, E>(maps, shape, scheduler, loader, mainloop, epilogue)
     }
 }
@@ -53,12 +54,12 @@ pub unsafe fn run_from<C: Config, S: TileScheduler<C>, L: Loader<C>, M: Mainloop
     maps: Maps,
     shape: GemmShape,
     scheduler: S,
-    loader: impl FnOnce(Maps, Block<C>) -> L,
+    loader: impl Fn(Maps, Block<C>) -> L + Copy,
     mainloop: M,
     epilogue: impl FnOnce(Block<C>, u32) -> E,
 ) {
     const { C::CHECKED };
-    let block = Block::<C>::new(shared::address_of(shared::dynamic_shared_mem::<u8>()));
+    let block = Block::<C>::new(shared::address_of(shared::dynamic_shared_mem::<u8>()), &shape);
     let thread = thread::thread_idx_x();
     // SAFETY: one thread makes the barriers before all meet; a warpgroup has one role; the caller's contract.
     unsafe {
@@ -84,7 +85,12 @@ pub unsafe fn run_from<C: Config, S: TileScheduler<C>, L: Loader<C>, M: Mainloop
             // Of a lane that is elected the assembler knows that it is alone: a copy of one that is merely
             // the first it puts in a loop over all lanes that there might be.
             if C::DIRECT || warp == 0 && warp::elect() {
-                produce(shape, scheduler, block, loader(maps, block));
+                // A block that is alone has a loop without what sharing takes.
+                if C::ANY_CLUSTER && block.peers() == 1 {
+                    produce(shape, scheduler, block.alone(), loader(maps, block.alone()));
+                } else {
+                    produce(shape, scheduler, block, loader(maps, block));
+                }
             }
             sync_split_k::<C>();
         } else {
@@ -98,7 +104,7 @@ pub unsafe fn run_from<C: Config, S: TileScheduler<C>, L: Loader<C>, M: Mainloop
             consume(shape, scheduler, block, mainloop, epilogue(block, thread), [warp / WARPS - 1, thread]);
         }
         // Others of the cluster still arrive at this block's barriers.
-        if Block::<C>::PEERS > 1 {
+        if Clusters::<C>::SHARES {
             cluster::sync();
         }
     }
@@ -131,10 +137,14 @@ pub struct Boxes {
     maps: Maps,
     a: TmaTile,
     b: TmaTile,
-    /// Rows of A and columns of B.
-    sides: [u32; 2],
-    /// Rows of the tile that come of both.
-    rows: [u32; 2],
+    /// Rows of A.
+    m: u32,
+    /// Columns of B.
+    n: u32,
+    /// Rows of A's tile that come.
+    rows_a: u32,
+    /// Columns of B's.
+    rows_b: u32,
 }
 
 impl Boxes {
@@ -143,37 +153,21 @@ impl Boxes {
     fn new<C: Config>(maps: Maps, shape: GemmShape, block: Block<C>) -> Self {
         let GemmShape { m, n, box_m, box_n, .. } = shape;
         let at = block.coord;
-        let (major, rows, sharers, index, mask) =
-            (C::Operands::MAJOR_A, C::BLOCK_M, C::CLUSTER_N, at.column, at.row_mask());
+        let span = <C::Operands as Operands>::BLOCK_K;
         let [box_m, box_n] = if C::SKIPS { [box_m, box_n] } else { [0; 2] };
-        let box_rows = rows_of_box::<C>(major, rows / sharers, box_m);
-        let a = TmaTile { major, rows, sharers, index, mask, box_rows };
-        let (major, rows, sharers, index, mask) =
-            (C::Operands::MAJOR_B, C::BLOCK_N, C::CLUSTER_M, at.row, at.column_mask());
-        let box_rows = rows_of_box::<C>(major, rows / sharers, box_n);
-        let b = TmaTile { major, rows, sharers, index, mask, box_rows };
+        let tile = |major, rows, place: [u32; 2], mask, wanted| {
+            let tile = TmaTile::new(major, [rows, span], place, mask);
+            let box_lines = if wanted > 0 && major == Major::K { wanted } else { tile.box_lines };
+            TmaTile { box_lines, ..tile }
+        };
+        let a = tile(C::Operands::MAJOR_A, C::BLOCK_M, [at.column, at.cluster.n()], at.row_mask(), box_m);
+        let b = tile(C::Operands::MAJOR_B, C::BLOCK_N, [at.row, at.cluster.m()], at.column_mask(), box_n);
         // Where all boxes are to come, all rows count as the operand's.
-        let sides = [if box_m == 0 { u32::MAX } else { m }, if box_n == 0 { u32::MAX } else { n }];
+        let (m, n) = (if box_m == 0 { u32::MAX } else { m }, if box_n == 0 { u32::MAX } else { n });
         if C::SKIPS && box_m | box_n != 0 {
             shared::leave_unwritten(block.shared.stage(0).a(), C::STAGES * Stage::<C>::BYTES);
         }
-        Self { maps, a, b, sides, rows: [C::BLOCK_M, C::BLOCK_N] }
-    }
-}
-
-/// Rows of a box of an operand, of which a block copies `part` rows of a tile, where the launch asks for
-/// `wanted`.
-#[inline(always)]
-fn rows_of_box<C: Config>(major: Major, part: u32, wanted: u32) -> u32 {
-    match major {
-        Major::K => {
-            if wanted == 0 {
-                part
-            } else {
-                wanted
-            }
-        }
-        Major::Mn => C::Operands::BLOCK_K,
+        Self { maps, a, b, m, n, rows_a: C::BLOCK_M, rows_b: C::BLOCK_N }
     }
 }
 
@@ -183,22 +177,22 @@ impl<C: Config> Loader<C> for Boxes {
         if !C::SKIPS {
             return;
         }
-        let [m, n] = self.sides;
-        let n = if C::NARROWS && n != u32::MAX { tile.right } else { n };
-        self.rows = [self.a.rows_inside(tile.row, m), self.b.rows_inside(tile.column, n)];
+        let n = if C::NARROWS && self.n != u32::MAX { tile.right } else { self.n };
+        self.rows_a = self.a.rows_inside(tile.row, self.m);
+        self.rows_b = self.b.rows_inside(tile.column, n);
     }
 
     #[inline(always)]
     fn bytes(&self) -> u32 {
-        (self.rows[0] + self.rows[1]) * LINE_BYTES
+        (self.rows_a + self.rows_b) * LINE_BYTES
     }
 
     #[inline(always)]
     unsafe fn load(&mut self, stage: Stage<C>, full: u32, tile: TileCoord, k: u32) {
         // SAFETY: the caller's contract.
         unsafe {
-            self.a.load(self.maps.a, stage.a(), full, [tile.row, k, tile.batch], self.rows[0]);
-            self.b.load(self.maps.b, stage.b(), full, [tile.column, k, tile.group], self.rows[1]);
+            self.a.load(self.maps.a, stage.a(), full, [tile.row, k, tile.batch], self.rows_a);
+            self.b.load(self.maps.b, stage.b(), full, [tile.column, k, tile.group], self.rows_b);
         }
     }
 }
@@ -278,7 +272,7 @@ unsafe fn consume<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
         let first_row = if C::PING_PONG { 0 } else { consumer * C::CONSUMER_ROWS };
         tile.row += first_row;
         let is_empty = tile.is_bounded && tile.row >= tile.end;
-        if is_empty && C::CLUSTER == 1 && !C::PING_PONG {
+        if is_empty && Clusters::<C>::IS_ALONE && !C::PING_PONG {
             let k_tiles = scheduler.k_tiles(&shape);
             // SAFETY: the whole warpgroup is here.
             unsafe { leave(block, state, k_tiles, consumer, thread) }

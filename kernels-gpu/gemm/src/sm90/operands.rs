@@ -40,11 +40,6 @@ pub trait Operands {
     unsafe fn multiply_registers<Acc: Accumulator>(acc: &mut Acc, a: &[u32; 4], b: u64, accumulate: bool);
 }
 
-/// The storage order by `wgmma`'s flag. Transposed means that m or n is contiguous, not k.
-const fn major(trans: u32) -> Major {
-    if trans == 0 { Major::K } else { Major::Mn }
-}
-
 /// [`Operands`] of these types and orders, 0 where k is contiguous and 1 where it is not.
 pub struct Pair<A, B, H, const TRANS_A: u32, const TRANS_B: u32>(PhantomData<(A, B, H)>);
 
@@ -54,8 +49,8 @@ impl<A: Operand, B: Operand, H: Element16, const TRANS_A: u32, const TRANS_B: u3
     type A = A;
     type B = B;
     type Element16 = H;
-    const MAJOR_A: Major = major(TRANS_A);
-    const MAJOR_B: Major = major(TRANS_B);
+    const MAJOR_A: Major = Major::of(TRANS_A != 0);
+    const MAJOR_B: Major = Major::of(TRANS_B != 0);
     const BLOCK_K: u32 = LINE_BYTES / A::TYPE.bytes();
 
     #[inline(always)]

@@ -8,9 +8,9 @@
 
 use cuda_std::{KernelArgs, misc};
 use layout::grouped_tile;
-use primitives::cluster::cluster_of_grid;
+use primitives::cluster::{Cluster, cluster_of_grid};
 
-use super::config::{Config, Of};
+use super::config::{Clusters, Config};
 use super::operands::Operands;
 
 /// Shape of a product, as every kernel here gets it by value.
@@ -42,13 +42,17 @@ pub struct GemmShape {
     /// copy engine stores it, has 16-bit elements and all of the product's columns. More than the tile has:
     /// all.
     pub tile_n: u32,
+    /// Blocks of a cluster below and beside each other, in kernels of [`Config::ANY_CLUSTER`]: powers of two
+    /// that [`Major::can_share`](primitives::tma::Major::can_share) allows B's and A's tile.
+    pub cluster: [u32; 2],
 }
 
 impl GemmShape {
     /// A batch of products, each with its k in one piece, and with boxes that are a block's whole part.
     #[inline(always)]
     pub const fn new([m, n, k]: [u32; 3], batch: u32, raster_group: u32) -> Self {
-        Self { m, n, k, batch, raster_group, part_k: 0, products: 1, box_m: 0, box_n: 0, tile_n: u32::MAX }
+        let (tile_n, cluster) = (u32::MAX, [1; 2]);
+        Self { m, n, k, batch, raster_group, part_k: 0, products: 1, box_m: 0, box_n: 0, tile_n, cluster }
     }
 
     /// Where the operands of a tile begin: their k, and their matrices in the maps of A and of B.
@@ -141,7 +145,7 @@ impl PersistentScheduler {
     /// This cluster's.
     #[inline(always)]
     pub fn new<C: Config>(shape: &GemmShape) -> Self {
-        let (next, _) = cluster_of_grid::<Of<C>>();
+        let (next, _) = cluster_of_grid::<Clusters<C>>();
         Self { shape: *shape, next }
     }
 
@@ -149,9 +153,10 @@ impl PersistentScheduler {
     #[inline(always)]
     fn sides<C: Config>(&self) -> [u32; 2] {
         let GemmShape { m, n, .. } = self.shape;
-        let columns = self.shape.columns::<C>() * C::CLUSTER_N;
+        let cluster = Clusters::<C>::of(&self.shape);
         // `max` is for the compiler, which sees a division by 0.
-        [misc::opaque(m).div_ceil(C::BLOCK_M * C::CLUSTER_M), misc::opaque(n).div_ceil(columns.max(1))]
+        let columns = misc::opaque(n).div_ceil(self.shape.columns::<C>().max(1));
+        [of_clusters(misc::opaque(m).div_ceil(C::BLOCK_M), cluster.m()), of_clusters(columns, cluster.n())]
     }
 
     /// The tile's product of the batch, of planes of so many tiles.
@@ -178,7 +183,7 @@ impl<C: Config> TileScheduler<C> for PersistentScheduler {
 
     #[inline(always)]
     fn advance(&mut self, tiles: u32) {
-        let (_, step) = cluster_of_grid::<Of<C>>();
+        let (_, step) = cluster_of_grid::<Clusters<C>>();
         self.next += tiles * misc::opaque(step);
     }
 
@@ -191,15 +196,28 @@ impl<C: Config> TileScheduler<C> for PersistentScheduler {
         let GemmShape { m, n, .. } = self.shape;
         let width = self.shape.columns::<C>();
         let tile = grouped_tile(self.next - batch * plane, rows, columns, group);
-        let [row, column] = first_of::<C>(tile, place, width);
+        let cluster = Clusters::<C>::of(&self.shape);
+        let [row, column] = first_of::<C>([cluster.m(), cluster.n()], tile, place, width);
         let right = if C::NARROWS { n.min(column + width) } else { n };
         TileCoord { row, column, batch, group: batch, end: m, right, is_bounded: false }
     }
 }
 
-/// First row and column of the tile, of so many columns, of the block at `place` in the cluster that computes
-/// tile `tile`.
+/// How many clusters have so many tiles, each `across` of them: a power of two, so that kernels whose clusters
+/// the launch shapes divide no numbers of the launch.
 #[inline(always)]
-pub(super) fn first_of<C: Config>(tile: (u32, u32), place: [u32; 2], width: u32) -> [u32; 2] {
-    [(tile.0 * C::CLUSTER_M + place[0]) * C::BLOCK_M, (tile.1 * C::CLUSTER_N + place[1]) * width]
+const fn of_clusters(tiles: u32, across: u32) -> u32 {
+    (tiles + across - 1) >> across.trailing_zeros()
+}
+
+/// First row and column of the tile, of so many columns, of the block at `place` in the cluster, `across` blocks
+/// below and beside each other, that computes tile `tile`.
+#[inline(always)]
+pub(super) fn first_of<C: Config>(
+    across: [u32; 2],
+    tile: (u32, u32),
+    place: [u32; 2],
+    width: u32,
+) -> [u32; 2] {
+    [(tile.0 * across[0] + place[0]) * C::BLOCK_M, (tile.1 * across[1] + place[1]) * width]
 }

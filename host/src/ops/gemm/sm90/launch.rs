@@ -4,7 +4,7 @@ use cuda_std::kernel::Kernel as KernelType;
 use gemm::groups::GroupParams;
 use gemm::sm90::direct::{DirectParams, OperandLines};
 use gemm::sm90::epilogue::{OutputFlag, OutputFormat, OutputParams, OutputType};
-use gemm::sm90::instances::{GemmArgumentsArgs, Kind, TABLE};
+use gemm::sm90::instances::{Entry, GemmArgumentsArgs, Kind, TABLE};
 use gemm::sm90::tile_scheduler::GemmShape;
 
 use crate::error::Result;
@@ -67,6 +67,7 @@ pub(super) fn launch_parts(
         let wanted = "a kernel of the table".to_owned();
         return Err(invalid("the configuration", config.to_string(), wanted, "take one of `candidates`"));
     };
+    let entry = &Entry { cluster: config.cluster, ..*entry };
     let Matmul { a, b, c, epilogue, .. } = product;
     let view = View::new(problem, config.swap);
     // [m, k] and [n, k].
@@ -86,11 +87,14 @@ pub(super) fn launch_parts(
     let (output, data) = (output(problem, c_view), c.data.view().within());
     let transposed = problem.c.order == Order::Columns;
     let whole = GemmShape::new([view.m, view.n, problem.k], problem.batch, raster_group(entry, width));
-    let shape = GemmShape { part_k, products, box_m: rows_a, box_n: rows_b, tile_n: width, ..whole };
+    let [across_m, across_n, _] = entry.cluster;
+    let cluster = [across_m, across_n];
+    let shape = GemmShape { part_k, products, box_m: rows_a, box_n: rows_b, tile_n: width, cluster, ..whole };
     let maps = [map_a, map_b, map_c, map_source];
-    let launched = Launch { maps, shape, output, data, epilogue, transposed, groups: None, read };
+    let of_cluster = blocks(entry);
+    let launched = Launch { maps, shape, of_cluster, output, data, epilogue, transposed, groups: None, read };
     let device = DeviceCapabilities::of(stream.device());
-    let blocks = clusters(entry, width, &view, problem.batch).min(resident(entry, &device)) * blocks(entry);
+    let blocks = clusters(entry, width, &view, problem.batch).min(resident(entry, &device)) * of_cluster;
     // SAFETY: the maps, or the operands, fit the kernel; strides and lengths are checked; C does not overlap
     // itself.
     unsafe { launch(stream, index, blocks, launched) }
@@ -101,6 +105,8 @@ pub(crate) struct Launch<'a> {
     /// Of A, B, C, and of what is added to C.
     pub maps: [TensorMap<'a>; 4],
     pub shape: GemmShape,
+    /// Blocks of a cluster.
+    pub of_cluster: u32,
     pub output: OutputParams,
     pub data: Within<'a, u8>,
     pub epilogue: Epilogue<'a>,
@@ -134,7 +140,7 @@ pub(crate) unsafe fn launch(stream: &Stream, index: usize, blocks: u32, launched
     let (entry, launch) = (&TABLE[index], LAUNCHES[index]);
     let config = LaunchConfig::new([blocks, 1, 1], [entry.threads, 1, 1])
         .with_shared(entry.shared)
-        .cluster([entry.cluster.iter().product(), 1, 1])
+        .cluster([launched.of_cluster, 1, 1])
         .overlapping_previous();
     // SAFETY: the caller's contract; the configuration is the entry's; the kernel waits for earlier launches.
     unsafe { launch(stream, config, launched) }
@@ -152,7 +158,7 @@ unsafe fn launch_as<K: KernelType<Params = Parameters>>(
     config: LaunchConfig,
     launched: Launch<'_>,
 ) -> Result<()> {
-    let Launch { maps, shape, output, data, epilogue, transposed, groups, read } = launched;
+    let Launch { maps, shape, output, data, epilogue, transposed, groups, read, .. } = launched;
     let [a, b, c, source] = maps;
     let offsets = groups.map(|groups| groups.offsets.data.cast::<i32>());
     let groups = groups.map_or(GroupParams { count: 0, is_wide: false }, |Groups { offsets, count }| {

@@ -16,11 +16,12 @@ use super::candidates::{Source, by_tma, source};
 pub(crate) const K_BYTES: u32 = 128;
 pub(crate) const BOX: u32 = 64;
 
-/// The map of an operand `[m, k]` (or `[n, k]`), contiguous along k, in boxes of so many rows, or along m.
-pub(crate) fn operand_map<'a>(matrix: Matrix<'a>, along_k: bool, rows: u32) -> Result<TensorMap<'a>> {
+/// The map of an operand `[m, k]` (or `[n, k]`), contiguous along k, in boxes of so many rows, or along m, of so
+/// many elements of k.
+pub(crate) fn operand_map<'a>(matrix: Matrix<'a>, along_k: bool, lines_of_box: u32) -> Result<TensorMap<'a>> {
     let Shape { rows: m, columns: k, row, column, batch, matrix: stride, .. } = matrix.shape;
     let span = K_BYTES / matrix.dtype.size() as u32;
-    let box_dims = [span, if along_k { rows } else { span }];
+    let box_dims = [span, lines_of_box];
     let lines = if along_k { (k, m, row) } else { (m, k, column) };
     map(matrix.data, matrix.dtype, lines, (batch, stride), box_dims)
 }
