@@ -39,19 +39,54 @@ pub const KEPT_WARPS: u32 = 8;
 /// Blocks of as many warps that a multiprocessor has registers for.
 pub const KEPT_RESIDENT: u32 = 3;
 /// Most rows that a cluster takes one after the other.
-pub const CLUSTER_TURNS: u32 = 4;
-/// Bytes of shared memory before the row.
-pub const KEPT_BYTES: u32 = 896;
+pub const CLUSTER_TURNS: u32 = 24;
+/// Bytes of shared memory before the row, of a block that has whole rows.
+pub const KEPT_ALONE_BYTES: u32 = 256;
+/// The same of a block in a cluster.
+pub const KEPT_BYTES: u32 = KEPT_ALONE_BYTES + 3328;
+
+/// Which norm, as far as this engine asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptNorm {
+    /// Whether the mean is subtracted.
+    pub is_centered: bool,
+    /// Whether there is a weight.
+    pub has_weight: bool,
+    /// Whether there is a bias.
+    pub has_bias: bool,
+    /// Whether there is an activation.
+    pub has_activation: bool,
+}
+
+impl KeptNorm {
+    /// Whether the engine has code for it: a weight and a bias, or no bias and no activation.
+    pub const fn has_code(self) -> bool {
+        if self.has_bias { self.has_weight } else { !self.has_activation }
+    }
+
+    /// Whether it is one of those that were measured.
+    const fn is_measured(self) -> bool {
+        self.is_centered && self.has_weight && self.has_bias
+    }
+}
 
 impl Plan {
-    /// The plan of the engine that has rows in registers. `None` for rows that do not begin at 16-byte
-    /// boundaries, that are too long for a cluster, that leave more than a quarter of its lanes' registers
-    /// empty, or for which the engine that holds rows is as fast.
-    pub const fn kept(shape: &Shape, has_activation: bool, multiprocessors: u32) -> Option<Self> {
+    /// The plan of the engine that has rows in registers, where it is the faster one. `None` too for rows
+    /// that [`in_registers`](Self::in_registers) has no plan for.
+    pub const fn kept(shape: &Shape, norm: KeptNorm, multiprocessors: u32) -> Option<Self> {
+        match turns(shape, norm) {
+            0 => None,
+            turns => Self::in_registers(shape, turns, multiprocessors),
+        }
+    }
+
+    /// The plan of the engine that has rows in registers, with so many rows a block, or fewer where there are
+    /// few. `None` for rows that do not begin at 16-byte boundaries, that are too long for a cluster, or that
+    /// leave more than a quarter of its lanes' registers empty.
+    pub const fn in_registers(shape: &Shape, turns: u32, multiprocessors: u32) -> Option<Self> {
         let (vectors, of_warp) = (shape.vectors(), 32 * kept_vectors(shape.size) as u64);
         let is_whole = (shape.columns as u64 * shape.size as u64).is_multiple_of(VECTOR_BYTES as u64);
-        let turns = turns(shape, has_activation);
-        if !shape.is_even() || !is_whole || shape.inputs > 2 || shape.rows > MAX_ROWS || turns == 0 {
+        if !shape.is_even() || !is_whole || shape.inputs > 2 || shape.rows > MAX_ROWS {
             return None;
         }
         let mut cluster = 1;
@@ -64,10 +99,12 @@ impl Plan {
             return None;
         }
         let resident = multiprocessors as u64 * (KEPT_RESIDENT * KEPT_WARPS) as u64 / (warps * cluster);
+        let turns = if cluster > 1 && turns > CLUSTER_TURNS { CLUSTER_TURNS } else { turns };
         let turns = filling(turns, shape.rows, resident);
         let (warps, row_bytes) = (warps as u32, piece as u32 * VECTOR_BYTES as u32);
         let part_bytes = warps * of_warp as u32 * VECTOR_BYTES as u32;
-        let shared = KEPT_BYTES + shape.inputs * part_bytes;
+        let before = if cluster > 1 { KEPT_BYTES } else { KEPT_ALONE_BYTES };
+        let shared = before + shape.inputs * part_bytes;
         let blocks = shape.rows.div_ceil(turns as u64) * cluster;
         // More blocks than a grid holds become an error of the launch.
         let blocks = if blocks > u32::MAX as u64 { u32::MAX } else { blocks as u32 };
@@ -85,7 +122,10 @@ impl Plan {
 
 /// Rows that a block takes one after the other, where there are many; 0 where rows in shared memory are as
 /// fast. The module's page has what was measured.
-const fn turns(shape: &Shape, has_activation: bool) -> u32 {
+const fn turns(shape: &Shape, norm: KeptNorm) -> u32 {
+    if !norm.is_measured() {
+        return 0;
+    }
     let (power, is_narrow) = (nearest_power(shape.columns), shape.size == size_of::<u16>());
     let (is_short, is_long) = (power <= 10, power >= 14);
     if shape.inputs > 1 {
@@ -95,7 +135,7 @@ const fn turns(shape: &Shape, has_activation: bool) -> u32 {
             (true, false) => 1,
         };
     }
-    match (has_activation, is_narrow) {
+    match (norm.has_activation, is_narrow) {
         (true, true) if is_short => 8,
         (true, true) => 4,
         (true, false) if is_long => 4,
@@ -124,7 +164,14 @@ const fn filling(mut turns: u32, rows: u64, resident: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{MULTIPROCESSOR, RESERVED, holds, shapes};
-    use super::{CLUSTER_TURNS, KEPT_RESIDENT, KEPT_WARPS, Plan, Shape, kept_vectors, nearest_power, turns};
+    use super::{
+        CLUSTER_TURNS, KEPT_RESIDENT, KEPT_WARPS, KeptNorm, Plan, Shape, kept_vectors, nearest_power, turns,
+    };
+
+    /// Layer norm with a weight and a bias.
+    fn layer(has_activation: bool) -> KeptNorm {
+        KeptNorm { is_centered: true, has_weight: true, has_bias: true, has_activation }
+    }
 
     fn of(columns: u32, size: usize, inputs: u32) -> Shape {
         let strides = [u64::from(columns); 3];
@@ -136,7 +183,7 @@ mod tests {
     fn registers_have_all_columns() {
         let mut plans = 0;
         for (shape, has_activation) in shapes().flat_map(|shape| [(shape, false), (shape, true)]) {
-            let Some(plan) = Plan::kept(&shape, has_activation, 132) else { continue };
+            let Some(plan) = Plan::kept(&shape, layer(has_activation), 132) else { continue };
             let warps = plan.consumers / 32;
             holds(&shape, &Plan { tile: 1, ..plan });
             assert!(warps <= KEPT_WARPS && plan.inputs <= 2, "{plan:?}");
@@ -157,7 +204,7 @@ mod tests {
     #[test]
     fn blocks_take_as_many_rows_as_was_fastest() {
         let rows = |columns, size, inputs, has_activation| {
-            Plan::kept(&of(columns, size, inputs), has_activation, 132).map_or(0, |plan| plan.tile)
+            Plan::kept(&of(columns, size, inputs), layer(has_activation), 132).map_or(0, |plan| plan.tile)
         };
         let lengths = [768, 4096, 8192, 16_384, 32_768, 65_536];
         for (size, inputs, has_activation, wanted) in [
@@ -176,14 +223,14 @@ mod tests {
 
     #[test]
     fn few_rows_have_a_block_each() {
-        let rows = |rows| Plan::kept(&Shape { rows, ..of(8192, 2, 1) }, true, 132).map(|plan| plan.tile);
+        let rows = |rows| Plan::kept(&Shape { rows, ..of(8192, 2, 1) }, layer(true), 132).map(|plan| plan.tile);
         assert_eq!([1, 395, 2 * 396 - 2, 2 * 396 - 1, 4 * 396].map(rows), [1, 1, 1, 2, 4].map(Some));
     }
 
     #[test]
     fn rows_that_others_take() {
         let whole = of(4096, 2, 1);
-        assert!(Plan::kept(&whole, true, 132).is_some());
+        assert!(Plan::kept(&whole, layer(true), 132).is_some());
         let odd = Shape { input_strides: [4100, 0, 0], ..whole };
         for shape in [
             odd,
@@ -194,9 +241,9 @@ mod tests {
             of(65_544, 2, 1),
             of(1 << 31, 4, 1),
         ] {
-            assert_eq!(Plan::kept(&shape, true, 132), None, "{shape:?}");
+            assert_eq!(Plan::kept(&shape, layer(true), 132), None, "{shape:?}");
         }
-        assert!(Plan::kept(&Shape { rows: 1, ..odd }, true, 132).is_some(), "a single row lies evenly");
-        assert_eq!(turns(&of(768, 2, 1), false), 0);
+        assert!(Plan::kept(&Shape { rows: 1, ..odd }, layer(true), 132).is_some(), "a single row lies evenly");
+        assert_eq!(turns(&of(768, 2, 1), layer(false)), 0);
     }
 }

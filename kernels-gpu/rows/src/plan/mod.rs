@@ -5,7 +5,9 @@ mod kept;
 use crate::function::{MAX_INPUTS, MAX_OUTPUTS, MAX_SUMS};
 use primitives::access::VECTOR_BYTES;
 
-pub use kept::{CLUSTER_TURNS, KEPT_BYTES, KEPT_RESIDENT, KEPT_WARPS, kept_vectors};
+pub use kept::{
+    CLUSTER_TURNS, KEPT_ALONE_BYTES, KEPT_BYTES, KEPT_RESIDENT, KEPT_WARPS, KeptNorm, kept_vectors,
+};
 
 /// Threads of a block that work on rows, for most functions.
 pub const CONSUMERS: u32 = 256;
