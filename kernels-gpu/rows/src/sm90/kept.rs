@@ -188,7 +188,8 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
             }
             let mut of = Deviations { pivot, lacking, squares };
             if plan.cluster > 1 {
-                of = self.member.of_cluster(plan, of, plan.row_bytes / size_of::<T>() as u32, turn);
+                let (share, columns) = (plan.row_bytes / size_of::<T>() as u32, plan.columns as f32);
+                of = self.member.of_cluster(plan, of, (share, T::Precision::inverse(columns)), turn);
             }
             if corrects::<T>() || plan.cluster > 1 {
                 unroll!(K in 0..8, {
@@ -219,7 +220,7 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
             self.fill(row + 1, end);
             let mut of = Deviations { pivot: 0.0, lacking: 0.0, squares };
             if plan.cluster > 1 {
-                of = self.member.of_cluster(plan, of, plan.row_bytes / size_of::<T>() as u32, turn);
+                of = self.member.squares(plan, of, turn);
             }
             (shared, of)
         }

@@ -143,18 +143,59 @@ impl Member {
         }
     }
 
-    /// The row's deviations from those of the cluster's blocks. A row has `columns` numbers, and each block
-    /// but the last has `share` of them.
+    /// The row's deviations from those of the cluster's blocks. A row has `columns` numbers, each block but
+    /// the last has `share` of them, and `inverse` is that of `columns`.
     ///
-    /// With `p` for a block's pivot and `m` for its mean, distances are counted from the pivot of block 0:
-    /// rows of equal numbers have nothing but zeros there.
+    /// Means of blocks are counted from the pivot of block 0: in rows of equal numbers they are zeros.
     ///
     /// # Safety
-    /// All threads of the cluster call it once for each of its rows, in order, with their block's own.
+    /// All threads of the cluster call it or [`squares`](Self::squares) once for each of its rows, in order,
+    /// with their block's own.
     #[inline(always)]
-    pub unsafe fn of_cluster(&self, plan: &Plan, own: Deviations, share: u32, turn: u32) -> Deviations {
-        let first = turn * MAX_CLUSTER;
-        let gathered = self.of_cluster.gathered(turn);
+    pub unsafe fn of_cluster(
+        &self,
+        plan: &Plan,
+        own: Deviations,
+        (share, inverse): (u32, f32),
+        turn: u32,
+    ) -> Deviations {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let [pivot, lacking, squares, _] = self.gather(plan, own, turn);
+            let other = self.thread & (plan.cluster - 1);
+            let count = (plan.columns - other * share).min(share) as f32;
+            let origin = pivot.exchange(From::Lane(0));
+            let mean = pivot - origin + lacking;
+            let [sum] = fold([count * mean], plan.cluster);
+            let of_row = sum * inverse;
+            let distance = mean - of_row;
+            let [squares] = fold([squares + count * distance * distance], plan.cluster);
+            Deviations { lacking: of_row - (own.pivot - origin), squares, ..own }
+        }
+    }
+
+    /// The same where all pivots are 0: the row's squares alone.
+    ///
+    /// # Safety
+    /// As for [`of_cluster`](Self::of_cluster).
+    #[inline(always)]
+    pub unsafe fn squares(&self, plan: &Plan, own: Deviations, turn: u32) -> Deviations {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let [_, _, squares, _] = self.gather(plan, own, turn);
+            let [squares] = fold([squares], plan.cluster);
+            Deviations { squares, ..own }
+        }
+    }
+
+    /// Hands the cluster's blocks this block's words, and takes those of the block whose rank is the thread's
+    /// number, modulo the cluster.
+    ///
+    /// # Safety
+    /// As for [`of_cluster`](Self::of_cluster).
+    #[inline(always)]
+    unsafe fn gather(&self, plan: &Plan, own: Deviations, turn: u32) -> [f32; 4] {
+        let (first, gathered) = (turn * MAX_CLUSTER, self.of_cluster.gathered(turn));
         // SAFETY: the caller's contract.
         unsafe {
             if self.thread < plan.cluster {
@@ -164,16 +205,7 @@ impl Member {
             }
             mbarrier::wait_parity(gathered, 0);
             let other = self.thread & (plan.cluster - 1);
-            let [pivot, lacking, squares, _]: [f32; 4] =
-                vector::load_shared_v4(self.of_cluster.parts(first + other));
-            let count = (plan.columns - other * share).min(share) as f32;
-            let origin = pivot.exchange(From::Lane(0));
-            let mean = pivot - origin + lacking;
-            let [sum] = fold([count * mean], plan.cluster);
-            let of_row = sum / plan.columns as f32;
-            let distance = mean - of_row;
-            let [squares] = fold([squares + count * distance * distance], plan.cluster);
-            Deviations { lacking: of_row - (own.pivot - origin), squares, ..own }
+            vector::load_shared_v4(self.of_cluster.parts(first + other))
         }
     }
 }
