@@ -223,7 +223,8 @@ mod tests {
 
     #[test]
     fn few_rows_have_a_block_each() {
-        let rows = |rows| Plan::kept(&Shape { rows, ..of(8192, 2, 1) }, layer(true), 132).map(|plan| plan.tile);
+        let rows =
+            |rows| Plan::kept(&Shape { rows, ..of(8192, 2, 1) }, layer(true), 132).map(|plan| plan.tile);
         assert_eq!([1, 395, 2 * 396 - 2, 2 * 396 - 1, 4 * 396].map(rows), [1, 1, 1, 2, 4].map(Some));
     }
 
@@ -243,7 +244,10 @@ mod tests {
         ] {
             assert_eq!(Plan::kept(&shape, layer(true), 132), None, "{shape:?}");
         }
-        assert!(Plan::kept(&Shape { rows: 1, ..odd }, layer(true), 132).is_some(), "a single row lies evenly");
+        assert!(
+            Plan::kept(&Shape { rows: 1, ..odd }, layer(true), 132).is_some(),
+            "a single row lies evenly"
+        );
         assert_eq!(turns(&of(768, 2, 1), layer(false)), 0);
     }
 }

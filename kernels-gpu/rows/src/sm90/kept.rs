@@ -16,6 +16,10 @@
 //! (bf16, rows of 4096), up to 9 % without (f32, rows of 32768). `plan/kept.rs` has the figures, and says
 //! where this runs.
 //!
+//! Norms without a mean, with a weight alone or with nothing, are the same entries: the branches are once for
+//! a row. Blocks of a cluster have means of their own, and exchange once a row (`kept/desk.rs`): another turn
+//! of messages for the row's mean would be a latency that all blocks wait for. Neither was measured yet.
+//!
 //! Slower, or no faster: two or three places for rows of a block. One row a block in 16 bits takes up to 1.5
 //! times as long as four: each block waits for its first row, makes its barriers and loads weights anew. Bits
 //! of a row do not depend on how many rows its block takes.
@@ -306,11 +310,7 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
 
     /// Subtracts a number, and adds up what is left if that is asked for.
     #[inline(always)]
-    fn subtract<const N: usize, const VECTORS: usize>(
-        &self,
-        x: &mut Columns<N, VECTORS>,
-        pivot: f32,
-    ) -> f32 {
+    fn subtract<const N: usize, const VECTORS: usize>(&self, x: &mut Columns<N, VECTORS>, pivot: f32) -> f32 {
         let mut rest = 0.0;
         unroll!(K in 0..8, {
             if K < VECTORS {
@@ -356,7 +356,7 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
         })
     }
 
-    /// What all rows share, of one of the thread's vectors; of the block's last where it has no such.
+    /// The words that all rows share, of one of the thread's vectors; of the block's last where it has no such.
     ///
     /// # Safety
     /// It begins at a 16-byte boundary, and is as long as a row.

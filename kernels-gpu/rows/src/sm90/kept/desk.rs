@@ -1,4 +1,4 @@
-//! What threads of a row in registers tell each other: sums of a block, then of a cluster.
+//! Words between threads of a row in registers: sums of a block, then of a cluster.
 
 use crate::plan::{CLUSTER_TURNS, KEPT_ALONE_BYTES, KEPT_BYTES, KEPT_WARPS, MAX_CLUSTER, Plan};
 use cuda_std::warp::{FULL_MASK, sync_warp};
@@ -37,7 +37,7 @@ shared_bytes! {
     pub struct Two(2 * size_of::<f32>(), align 8);
 }
 shared_bytes! {
-    /// What a block knows of its part of a row.
+    /// Known to a block of its part of a row.
     pub struct Part(4 * size_of::<f32>(), align 16);
 }
 shared_bytes! {
@@ -48,12 +48,12 @@ shared_bytes! {
 const _: () = assert!(<Desk as SharedPlan>::TOTAL == KEPT_ALONE_BYTES);
 const _: () = assert!(<Desk as SharedPlan>::TOTAL + <ClusterDesk as SharedPlan>::TOTAL == KEPT_BYTES);
 
-/// Of numbers in registers, from each of which `pivot` was subtracted.
+/// Known of the part of a row in a block, or of the row, from whose numbers `pivot` was subtracted.
 #[derive(Clone, Copy)]
 pub struct Deviations {
-    /// What was subtracted.
+    /// Was subtracted.
     pub pivot: f32,
-    /// What it lacks of the mean.
+    /// Lacks to the mean.
     pub lacking: f32,
     /// The sum of squares of distances from the mean.
     pub squares: f32,
