@@ -356,7 +356,7 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
         })
     }
 
-    /// The words that all rows share, of one of the thread's vectors; of the block's last where it has no such.
+    /// Words that all rows share, of one of the thread's vectors; of the block's last where it has no such.
     ///
     /// # Safety
     /// It begins at a 16-byte boundary, and is as long as a row.
