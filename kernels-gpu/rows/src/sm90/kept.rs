@@ -12,17 +12,18 @@
 //!
 //! Counted: in bf16 an element of layer norm and GELU takes about 23 instructions, and in [`super::held`] 30:
 //! 7 of the norm, 2 to widen weight and bias, 9.5 of the function and of rounding, and 4 of what is done once
-//! for a vector and for a row of 32 elements a thread. Measured: up to 15 % less time with an activation
-//! (bf16, rows of 4096), up to 9 % without (f32, rows of 32768). `plan/kept.rs` has the figures, and says
-//! where this runs.
+//! for a vector and for a row of 32 elements a thread. `plan/kept.rs` has what was measured, and says where
+//! this runs.
 //!
 //! Norms without a mean, with a weight alone or with nothing, are the same entries: the branches are once for
 //! a row. Blocks of a cluster have means of their own, and exchange once a row (`kept/desk.rs`): another turn
-//! of messages for the row's mean would be a latency that all blocks wait for. Neither was measured yet.
+//! of messages for the row's mean would be a latency that all blocks wait for.
 //!
-//! Slower, or no faster: two or three places for rows of a block. One row a block in 16 bits takes up to 1.5
-//! times as long as four: each block waits for its first row, makes its barriers and loads weights anew. Bits
-//! of a row do not depend on how many rows its block takes.
+//! Slower, or no faster: two or three places for rows of a block, hints of what leaves the L2 first. One row a
+//! block in 16 bits takes up to 1.5 times as long as four: each block waits for its first row, makes its
+//! barriers and loads weights anew. Weights in shared memory are faster in clusters of eight without an
+//! activation alone (`NOTES.md` has by how much), and would be entries of their own. Bits of a row do not
+//! depend on how many rows its block takes.
 
 mod desk;
 
@@ -233,8 +234,14 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
     /// The block's first row, and the one behind its last.
     #[inline(always)]
     fn turns(&self) -> [u32; 2] {
-        let first = (thread::block_idx_x() >> self.plan.cluster.trailing_zeros()) * self.plan.tile;
-        [first, (first + self.plan.tile).min(self.plan.rows as u32)]
+        let plan = self.plan;
+        let cluster = thread::block_idx_x() >> plan.cluster.trailing_zeros();
+        let (first, turns) = if cluster < plan.tiles {
+            (cluster * plan.tile, plan.tile)
+        } else {
+            (plan.tiles * plan.tile + (cluster - plan.tiles) * plan.step, plan.step)
+        };
+        [first, (first + turns).min(plan.rows as u32)]
     }
 
     /// Whether the thread has the vector with this number among its own.
