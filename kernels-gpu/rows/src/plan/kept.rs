@@ -35,9 +35,9 @@
 //! an activation, which are short of instructions, have many, and f32 and residuals have few. The rule was
 //! chosen by these lengths: in geometric mean its times are 1.003 of the best of all settings there, 0.955
 //! of those of shared memory; at seven others (1000 to 50000 columns, which decided only that f32 with GELU
-//! near 2048 columns goes by 768) 1.012 and 0.963. There it loses most at 1536 columns of bf16 with GELU, whose threads lack a quarter of their
-//! vectors (1.10 of shared memory), and at 5120 with a weight alone, whose blocks of five warps leave four of
-//! 24 without work (1.03).
+//! near 2048 columns goes by 768) 1.012 and 0.963. There it loses most at 1536 columns of bf16 with GELU,
+//! whose threads lack a quarter of their vectors (1.10 of shared memory), and at 5120 with a weight alone,
+//! whose blocks of five warps leave four of 24 without work (1.03).
 //!
 //! A residual with an activation was not measured: it goes by the residual. Residuals with nothing, RMS norms
 //! with nothing or with a bias were not either: they stay in shared memory. f16 goes by bf16, and a length by
@@ -103,8 +103,9 @@ impl Plan {
     }
 
     /// The plan of the engine that has rows in registers, with so many rows a block, or fewer where there are
-    /// few. Rows that make no full wave of such blocks go to blocks of a quarter as many. `None` for rows that do not begin at 16-byte boundaries, that are too long for a cluster, or that
-    /// leave more than a quarter of its lanes' registers empty.
+    /// few. Rows that make no full wave of such blocks go to blocks of a quarter as many. `None` for rows
+    /// that do not begin at 16-byte boundaries, that are too long for a cluster, or that leave more than a
+    /// quarter of its lanes' registers empty.
     pub const fn in_registers(shape: &Shape, turns: u32, multiprocessors: u32) -> Option<Self> {
         let (vectors, of_warp) = (shape.vectors(), 32 * kept_vectors(shape.size) as u64);
         let is_whole = (shape.columns as u64 * shape.size as u64).is_multiple_of(VECTOR_BYTES as u64);
@@ -187,7 +188,7 @@ const fn resident(multiprocessors: u32, warps: u64, cluster: u64) -> u64 {
     let clusters = multiprocessors as u64 * blocks / cluster;
     match clusters {
         0 => 1,
-        // Those of more than two blocks do not fit the multiprocessors of a cluster of the card evenly.
+        // Parts of a card may have a few multiprocessors over; measured with an even number.
         2.. if cluster > 2 => clusters / 2 * 2,
         _ => clusters,
     }

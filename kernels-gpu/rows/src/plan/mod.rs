@@ -80,8 +80,8 @@ pub struct Plan {
     pub tile: u32,
     /// Tiles of all rows; of rows in registers, those of the first blocks.
     pub tiles: u32,
-    /// Tiles from one of a block's to the next: the clusters of the grid; of rows in registers, rows that each
-    /// of the last blocks takes.
+    /// Tiles from one of a block's to the next: the clusters of the grid; of rows in registers, rows that
+    /// each of the last blocks takes.
     pub step: u32,
     /// The team as a power of two.
     pub team_bits: u32,

@@ -19,11 +19,11 @@
 //! a row. Blocks of a cluster have means of their own, and exchange once a row (`kept/desk.rs`): another turn
 //! of messages for the row's mean would be a latency that all blocks wait for.
 //!
-//! Slower, or no faster: two or three places for rows of a block, hints of what leaves the L2 first. One row a
-//! block in 16 bits takes up to 1.5 times as long as four: each block waits for its first row, makes its
+//! Slower, or no faster: two or three places for rows of a block, hints of what leaves the L2 first. One row
+//! a block in 16 bits takes up to 1.5 times as long as four: each block waits for its first row, makes its
 //! barriers and loads weights anew. Weights in shared memory are faster in clusters of eight without an
-//! activation alone (`NOTES.md` has by how much), and would be entries of their own. Bits of a row do not
-//! depend on how many rows its block takes.
+//! activation (`NOTES.md` has by how much), and would be entries of their own. Bits of a row do not depend on
+//! how many rows its block takes.
 
 mod desk;
 
