@@ -29,8 +29,9 @@
 //! fill a block's warps, of some lengths up to 8192, have another (`sm90::stay_sums`), whose warps fill rings
 //! of their own.
 //!
-//! Layer norm with a weight and a bias has another (`sm90::kept`): rows lie in registers, and a block takes a
-//! few one after the other. `plan/kept.rs` says for which rows that is faster than shared memory.
+//! Norms have another (`sm90::kept`): rows lie in registers, and a block takes a few one after the other;
+//! rows that make no full wave go to blocks of fewer. `plan/kept.rs` says for which rows that is faster than
+//! shared memory.
 //!
 //! Results repeat bit for bit on a device: how a row is shared out depends on its length and on how it lies,
 //! and parts are added in the order of their numbers.

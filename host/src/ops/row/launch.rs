@@ -3,7 +3,7 @@
 use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
 use primitives::access::VECTOR_BYTES;
 use rows::function::{MAX_INPUTS, MAX_OUTPUTS};
-use rows::plan::{Plan, Shape};
+use rows::plan::{KeptNorm, Plan, Shape};
 
 use crate::device::Device;
 use crate::error::Result;
@@ -111,12 +111,12 @@ impl Job<'_> {
     }
 
     /// The plan of the engine that has rows in registers, likewise, where it is the faster one.
-    pub fn kept(&self, size: usize, has_activation: bool) -> Option<Plan> {
+    pub fn kept(&self, size: usize, norm: KeptNorm) -> Option<Plan> {
         if !self.is_whole(size) {
             return None;
         }
         let multiprocessors = self.stream.device().properties().sm_count.max(1);
-        Plan::kept(&self.shape(size), has_activation, multiprocessors)
+        Plan::kept(&self.shape(size), norm, multiprocessors)
     }
 
     /// The plan of the engine with sums of columns, likewise, for a kernel. How many clusters run at once is

@@ -6,13 +6,13 @@ use primitives::activation::Activation;
 use rows::finish::{ColumnJob, PART_ROWS, THREADS};
 use rows::function::MAX_SUMS;
 use rows::norm::{Norm as Function, NormArgs, NormBackward as BackwardFunction, NormBackwardArgs};
-use rows::plan::Plan;
+use rows::plan::{KeptNorm, Plan};
 use rows::sm90::kernels as held;
 use rows::{finish, kernels};
 
 use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
 
-use super::launch::{Job, Parameters, as_rows, launched, written};
+use super::launch::{Job, Parameters, as_rows, written};
 use super::{alike, argument, columns, same_type};
 use crate::error::Result;
 use crate::launch::{Arg, LaunchConfig, launch};
@@ -123,37 +123,57 @@ impl Norm<'_> {
             // SAFETY: all tensors have the same rows, and what rows share is as long as a row; there is a
             // place for the moments of each row.
             unsafe {
-                if let Some(plan) = self.kept(&job, shared, x.dtype()) {
-                    return match (plan.is_full(x.dtype().size()), x.dtype()) {
-                        (true, DType::F32) => job.planned::<held::norm_kept_f32, _, f32>(&plan, function),
-                        (true, DType::F16) => job.planned::<held::norm_kept_f16, _, f16>(&plan, function),
-                        (true, _) => job.planned::<held::norm_kept_bf16, _, bf16>(&plan, function),
-                        (_, DType::F32) => job.planned::<held::norm_kept_part_f32, _, f32>(&plan, function),
-                        (_, DType::F16) => job.planned::<held::norm_kept_part_f16, _, f16>(&plan, function),
-                        _ => job.planned::<held::norm_kept_part_bf16, _, bf16>(&plan, function),
-                    };
-                }
-                launched!(job, function, x.dtype(), self.kind.name(), {
-                    F64(f64) => kernels::norm_f64;
-                    F32(f32) => kernels::norm_f32, held::norm_held_f32;
-                    F16(f16) => kernels::norm_f16, held::norm_held_f16;
-                    BF16(bf16) => kernels::norm_bf16, held::norm_held_bf16;
+                by_dtype!(x.dtype(), (self.kind.name(), "x", None), {
+                    F64 => job.direct::<kernels::norm_f64, _, f64>(function),
+                    F32 => self.of_type::<f32, _, kernels::norm_f32, held::norm_held_f32, held::norm_kept_f32,
+                        held::norm_kept_part_f32>(&job, shared, function),
+                    F16 => self.of_type::<f16, _, kernels::norm_f16, held::norm_held_f16, held::norm_kept_f16,
+                        held::norm_kept_part_f16>(&job, shared, function),
+                    BF16 => self.of_type::<bf16, _, kernels::norm_bf16, held::norm_held_bf16,
+                        held::norm_kept_bf16, held::norm_kept_part_bf16>(&job, shared, function),
                 })
             }
         })?;
         Ok(operands.normed(y))
     }
 
+    /// Queues the norm of rows of `T`: by the engine that has rows in registers (its kernel for full threads,
+    /// and the other) where that is the faster one, else by one of the other two.
+    ///
+    /// # Safety
+    /// As for [`Job::run`].
+    unsafe fn of_type<T, A, D, R, K, P>(&self, job: &Job<'_>, shared: &Shared, function: A) -> Result<()>
+    where
+        T: Element,
+        A: Arg<Value<Function>>,
+        D: Kernel<Params = Parameters<Function, T>>,
+        R: Kernel<Params = Parameters<Function, T>>,
+        K: Kernel<Params = Parameters<Function, T>>,
+        P: Kernel<Params = Parameters<Function, T>>,
+    {
+        // SAFETY: the caller's promise; the plan is one for the kernel.
+        unsafe {
+            match self.kept(job, shared, size_of::<T>()) {
+                Some(plan) if plan.is_full(size_of::<T>()) => job.planned::<K, _, T>(&plan, function),
+                Some(plan) => job.planned::<P, _, T>(&plan, function),
+                None => job.run::<D, R, _, T>(function),
+            }
+        }
+    }
+
     /// The plan of the engine that has rows in registers, where it is the faster one.
-    fn kept(&self, job: &Job<'_>, shared: &Shared, dtype: DType) -> Option<Plan> {
+    fn kept(&self, job: &Job<'_>, shared: &Shared, size: usize) -> Option<Plan> {
         let is_whole = |shared: &Tensor| shared.address().is_multiple_of(VECTOR_BYTES as u64);
-        // Those that `run` names.
-        let is_known = matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
-        let has_both = shared.all().count() == 2 && shared.all().all(is_whole);
-        if !is_known || !has_both || self.kind != NormKind::Layer || job.rows() == 0 {
+        if job.rows() == 0 || !shared.all().all(is_whole) {
             return None;
         }
-        job.kept(dtype.size(), self.activation != Activation::None)
+        let norm = KeptNorm {
+            is_centered: self.kind == NormKind::Layer,
+            has_weight: shared.weight.is_some(),
+            has_bias: shared.bias.is_some(),
+            has_activation: self.activation != Activation::None,
+        };
+        job.kept(size, norm)
     }
 
     /// Checks the operands of a pass, and makes what is written beside its result.

@@ -104,16 +104,23 @@ fn channels(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
     Ok(kept.0)
 }
 
-/// Layer norms with an activation, for which a card with few multiprocessors has several rows a block: a warp
-/// that is full, one that is not, several, and clusters, also with a residual.
+/// Layer norms with an activation, for which a card with few multiprocessors has several rows a block, and
+/// fewer in the last blocks: a warp that is full, one that is not, several, and clusters, also with a
+/// residual. RMS norms with a weight alone.
 fn in_registers(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
     let mut kept = Kept(Vec::new());
-    for sides @ [_, columns] in [[100, 1024], [5, 768], [13, 8192], [9, 16_384], [3, 14_000]] {
+    for sides @ [_, columns] in [[100, 1024], [5, 768], [25, 8192], [13, 16_384], [13, 14_000]] {
         let (x, residual) = (rows(stream, dtype, true, 1, sides)?, rows(stream, dtype, true, 2, sides)?);
         let weight = rows(stream, dtype, true, 3, [1, columns])?.view_as(&[columns])?;
         let (kind, activation) = (NormKind::Layer, Activation::GeluTanh);
         let norm = Norm { kind, weight: Some(&weight), bias: Some(&weight), eps: 1e-5, activation };
-        for normed in [norm.run_for_gradient(stream, &x)?, norm.add_and_run(stream, &x, &residual, true)?] {
+        let (kind, activation) = (NormKind::Rms, Activation::None);
+        let rms = Norm { kind, bias: None, activation, ..norm };
+        for normed in [
+            norm.run_for_gradient(stream, &x)?,
+            norm.add_and_run(stream, &x, &residual, true)?,
+            rms.run_for_gradient(stream, &x)?,
+        ] {
             for result in [Some(normed.y), normed.sum, normed.moments].into_iter().flatten() {
                 kept.keep(stream, &result)?;
             }

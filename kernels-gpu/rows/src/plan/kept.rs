@@ -1,31 +1,47 @@
 //! Rows in registers: which norms, and how many rows a block takes.
 //!
-//! Layer norm with a weight and a bias, on one H200, 2026-11-27, in turns with rows in shared memory: the
-//! time with so many rows a block as a share of theirs. "-" was not measured; * is what runs.
+//! One H200, 2026-11-28, in turns with rows in shared memory: the time as a share of theirs, with 1 row a
+//! block, with 2, and with 8 in full waves and then 2; * is what runs, shares without one stay in shared
+//! memory. `record/h200/2026-11-28/rows_trial.txt` in `benches` has more settings and lengths.
 //!
-//! | columns | bf16: 1, 2, 4 | with GELU: 2, 4 | with a residual: 1, 2, 4 |
-//! |---|---|---|---|
-//! | 768 | 1.53, 1.04, 1.01 | .98, .98; 8: .95* | -, 1.00, 1.03 |
-//! | 4096 | 1.05, .97*, .99 | .88, .85* | 1.00, 1.02, - |
-//! | 8192 | 1.09, .96*, .98 | .90, .89* | .98, 1.00, 1.03 |
-//! | 16384 | 1.18, 1.02, .97* | .99, .93* | 1.05, .97*, .99 |
-//! | 32768 | 1.27, 1.05, .97* | 1.01, .96* | -, .95*, .95 |
-//! | 65536 | 1.28, 1.08, .98* | 1.01, .96* | -, .94*, .93 |
+//! | bf16 | layer norm | and GELU | weight alone | RMS norm | nothing |
+//! |---|---|---|---|---|---|
+//! | 768 | 1.54, 1.04, 1.00* | 1.23, .98, .96* | 1.57, 1.03, 1.01 | 1.58, 1.01, 1.01 | 1.61, 1.04, 1.03 |
+//! | 4096 | 1.01, .96*, .98 | .96, .87, .82* | 1.01, .97*, 1.00 | .97, .98*, 1.00 | 1.00, .99*, 1.02 |
+//! | 8192 | .97, .87*, .86 | 1.05, .93, .88* | 1.07, .99*, .99 | 1.01, .97*, .99 | 1.02, .95*, .96 |
+//! | 16384 | 1.18, 1.03, .95* | 1.08, 1.02, .89* | 1.22, 1.08, 1.01 | 1.12, 1.02, 1.00 | 1.21, 1.07, 1.04 |
+//! | 32768 | 1.24, 1.05, .93* | 1.12, .99, .91* | 1.32, 1.13, 1.01 | 1.19, 1.03, .99 | 1.34, 1.12, 1.05 |
+//! | 65536 | 1.24, 1.01, .91* | 1.11, .97, .90* | 1.23, 1.01, .90* | 1.13, .94, .89* | 1.44, 1.16, 1.08 |
 //!
-//! | columns | f32: 1, 2, 4 | with GELU: 1, 2, 4 | with a residual: 1, 2 |
-//! |---|---|---|---|
-//! | 768 | .99, 1.01, - | -, .92*, .92 | - |
-//! | 4096 | .96*, 1.00, 1.03 | .85, .86*, - | 1.01, - |
-//! | 8192 | .92*, .96, .98 | .92, .92*, - | 1.00, - |
-//! | 16384 | .95*, 1.04, 1.02 | .95, .95, .93* | .96*, 1.00 |
-//! | 32768 | .96, .96, .91* | .96, .91, .88* | .96*, .96 |
-//! | 65536 | 1.00, 1.01, .98* | -, .93, .92* | .99*, .99 |
+//! | f32 | layer norm | and GELU | weight alone | RMS norm | nothing |
+//! |---|---|---|---|---|---|
+//! | 768 | .98*, 1.01, 1.02 | 1.00, .93, .91* | .99*, 1.00, 1.02 | .99*, 1.00, 1.02 | .97*, .98, 1.01 |
+//! | 4096 | .97*, 1.02, 1.03 | .95*, 1.00, 1.01 | .98*, 1.02, 1.03 | .99*, 1.02, 1.03 | .99*, 1.01, 1.03 |
+//! | 8192 | .95*, .98, 1.00 | .92*, .94, .95 | .99*, 1.03, 1.05 | .99*, 1.02, 1.04 | .98*, 1.01, 1.04 |
+//! | 16384 | .96, 1.07, .96* | .94, .93, .90* | 1.04, 1.09, 1.03 | 1.01, 1.03, 1.03 | .98*, 1.00, 1.03 |
+//! | 32768 | .96, .96, .89* | .95, .89, .84* | .95, .94, .91* | .93, .93, .93* | .98*, 1.02, 1.04 |
+//! | 65536 | .99, .99, .89* | .96, .89, .85* | .95, .91, .86* | .91, .90, .87* | 1.01, 1.02, 1.03 |
+//!
+//! | with a residual | bf16: layer norm | RMS norm | f32: layer norm | RMS norm |
+//! |---|---|---|---|---|
+//! | 768 | .99*, 1.00, 1.02 | .99, 1.00, 1.02 | 1.00, 1.02, 1.04 | 1.00, 1.01, 1.03 |
+//! | 4096 | .99*, 1.01, 1.04 | .99, 1.01, 1.04 | 1.01, 1.04, 1.06 | 1.00, 1.03, 1.05 |
+//! | 8192 | .98*, 1.01, 1.02 | .99, 1.01, 1.03 | 1.01, 1.04, 1.06 | 1.00, 1.03, 1.05 |
+//! | 16384 | 1.02, .96*, .97 | 1.00, 1.01, 1.02 | .97*, .99, 1.01 | .97*, .99, 1.01 |
+//! | 32768 | 1.03, .94*, .94 | .96, .93*, .94 | .95*, .97, .97 | .93*, .97, .98 |
+//! | 65536 | 1.04, .93*, .91 | .93, .88*, .88 | .98*, .98, .98 | .91*, .92, .92 |
 //!
 //! More rows a block save instructions, and wait more for memory: each has one row on its way. So 16 bits and
-//! an activation, which are short of instructions, have many, and f32 and residuals have few. Short rows
-//! without an activation, and rows up to 8192 with a residual, stay in shared memory: nothing was below .98
-//! there. The longest rows take as many as those of 32768. A residual with an activation was not measured: it
-//! goes by the residual. f16 goes by bf16, and a length by the nearest power of two.
+//! an activation, which are short of instructions, have many, and f32 and residuals have few. The rule was
+//! chosen by these lengths: in geometric mean its times are 1.003 of the best of all settings there, 0.955
+//! of those of shared memory; at seven others (1000 to 50000 columns, which decided only that f32 with GELU
+//! near 2048 columns goes by 768) 1.012 and 0.963. There it loses most at 1536 columns of bf16 with GELU,
+//! whose threads lack a quarter of their vectors (1.10 of shared memory), and at 5120 with a weight alone,
+//! whose blocks of five warps leave four of 24 without work (1.03).
+//!
+//! A residual with an activation was not measured: it goes by the residual. Residuals with nothing, RMS norms
+//! with nothing or with a bias were not either: they stay in shared memory. f16 goes by bf16, and a length by
+//! the nearest power of two.
 
 use super::{MAX_CLUSTER, MAX_ROWS, Plan, Shape};
 use primitives::access::VECTOR_BYTES;
@@ -39,19 +55,61 @@ pub const KEPT_WARPS: u32 = 8;
 /// Blocks of as many warps that a multiprocessor has registers for.
 pub const KEPT_RESIDENT: u32 = 3;
 /// Most rows that a cluster takes one after the other.
-pub const CLUSTER_TURNS: u32 = 4;
-/// Bytes of shared memory before the row.
-pub const KEPT_BYTES: u32 = 896;
+pub const CLUSTER_TURNS: u32 = 24;
+/// Rows of a block where there are to be many.
+const MANY: u32 = 8;
+/// Bytes of shared memory before the row, of a block that has whole rows.
+pub const KEPT_ALONE_BYTES: u32 = 256;
+/// The same of a block in a cluster.
+pub const KEPT_BYTES: u32 = KEPT_ALONE_BYTES + 3328;
+
+/// Which norm, as far as this engine asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptNorm {
+    /// Whether the mean is subtracted.
+    pub is_centered: bool,
+    /// Whether there is a weight.
+    pub has_weight: bool,
+    /// Whether there is a bias.
+    pub has_bias: bool,
+    /// Whether there is an activation.
+    pub has_activation: bool,
+}
+
+impl KeptNorm {
+    /// Whether the engine has code for it: a weight and a bias, or no bias and no activation.
+    pub const fn has_code(self) -> bool {
+        if self.has_bias { self.has_weight } else { !self.has_activation }
+    }
+
+    /// Whether it is one of those that were measured, with so many inputs.
+    const fn is_measured(self, inputs: u32) -> bool {
+        match (self.has_weight, self.has_bias) {
+            (true, true) => self.is_centered,
+            (true, false) => !self.has_activation,
+            (false, has_bias) => self.is_centered && inputs == 1 && !has_bias && !self.has_activation,
+        }
+    }
+}
 
 impl Plan {
-    /// The plan of the engine that has rows in registers. `None` for rows that do not begin at 16-byte
-    /// boundaries, that are too long for a cluster, that leave more than a quarter of its lanes' registers
-    /// empty, or for which the engine that holds rows is as fast.
-    pub const fn kept(shape: &Shape, has_activation: bool, multiprocessors: u32) -> Option<Self> {
+    /// The plan of the engine that has rows in registers, where it is the faster one. `None` too for rows
+    /// that [`in_registers`](Self::in_registers) has no plan for.
+    pub const fn kept(shape: &Shape, norm: KeptNorm, multiprocessors: u32) -> Option<Self> {
+        match turns(shape, norm) {
+            0 => None,
+            turns => Self::in_registers(shape, turns, multiprocessors),
+        }
+    }
+
+    /// The plan of the engine that has rows in registers, with so many rows a block, or fewer where there are
+    /// few. Rows that make no full wave of such blocks go to blocks of a quarter as many. `None` for rows
+    /// that do not begin at 16-byte boundaries, that are too long for a cluster, or that leave more than a
+    /// quarter of its lanes' registers empty.
+    pub const fn in_registers(shape: &Shape, turns: u32, multiprocessors: u32) -> Option<Self> {
         let (vectors, of_warp) = (shape.vectors(), 32 * kept_vectors(shape.size) as u64);
         let is_whole = (shape.columns as u64 * shape.size as u64).is_multiple_of(VECTOR_BYTES as u64);
-        let turns = turns(shape, has_activation);
-        if !shape.is_even() || !is_whole || shape.inputs > 2 || shape.rows > MAX_ROWS || turns == 0 {
+        if !shape.is_even() || !is_whole || shape.inputs > 2 || shape.rows > MAX_ROWS {
             return None;
         }
         let mut cluster = 1;
@@ -63,16 +121,21 @@ impl Plan {
         if cluster > MAX_CLUSTER as u64 || 4 * vectors < 3 * cluster * warps * of_warp {
             return None;
         }
-        let resident = multiprocessors as u64 * (KEPT_RESIDENT * KEPT_WARPS) as u64 / (warps * cluster);
+        let resident = resident(multiprocessors, warps, cluster);
+        let turns = if cluster > 1 && turns > CLUSTER_TURNS { CLUSTER_TURNS } else { turns };
         let turns = filling(turns, shape.rows, resident);
+        let tiles = shape.rows / (turns as u64 * resident) * resident;
+        let step = if turns < 4 { turns } else { turns / 4 };
         let (warps, row_bytes) = (warps as u32, piece as u32 * VECTOR_BYTES as u32);
         let part_bytes = warps * of_warp as u32 * VECTOR_BYTES as u32;
-        let shared = KEPT_BYTES + shape.inputs * part_bytes;
-        let blocks = shape.rows.div_ceil(turns as u64) * cluster;
+        let before = if cluster > 1 { KEPT_BYTES } else { KEPT_ALONE_BYTES };
+        let shared = before + shape.inputs * part_bytes;
+        let left = shape.rows - tiles * turns as u64;
+        let blocks = (tiles + left.div_ceil(step as u64)) * cluster;
         // More blocks than a grid holds become an error of the launch.
         let blocks = if blocks > u32::MAX as u64 { u32::MAX } else { blocks as u32 };
         let plan = Self { cluster: cluster as u32, ..Self::new(shape) }.with_team(warps * 32, warps * 32);
-        Some(Self { tile: turns, row_bytes, part_bytes, blocks, shared, ..plan })
+        Some(Self { tile: turns, tiles: tiles as u32, step, row_bytes, part_bytes, blocks, shared, ..plan })
     }
 
     /// Whether all threads have as many vectors of a row in registers.
@@ -85,32 +148,50 @@ impl Plan {
 
 /// Rows that a block takes one after the other, where there are many; 0 where rows in shared memory are as
 /// fast. The module's page has what was measured.
-const fn turns(shape: &Shape, has_activation: bool) -> u32 {
+const fn turns(shape: &Shape, norm: KeptNorm) -> u32 {
+    if !norm.is_measured(shape.inputs) {
+        return 0;
+    }
     let (power, is_narrow) = (nearest_power(shape.columns), shape.size == size_of::<u16>());
-    let (is_short, is_long) = (power <= 10, power >= 14);
     if shape.inputs > 1 {
-        return match (is_long, is_narrow) {
-            (false, _) => 0,
-            (true, true) => 2,
-            (true, false) => 1,
+        return match (is_narrow, power) {
+            (true, 15..) => 2,
+            (true, 14) if norm.has_bias => 2,
+            (true, _) if norm.has_bias => 1,
+            (false, 14..) => 1,
+            _ => 0,
         };
     }
-    match (has_activation, is_narrow) {
-        (true, true) if is_short => 8,
-        (true, true) => 4,
-        (true, false) if is_long => 4,
-        (true, false) => 2,
-        (false, _) if is_short => 0,
-        (false, true) if is_long => 4,
-        (false, true) => 2,
-        (false, false) if power >= 15 => 4,
-        (false, false) => 1,
+    match (is_narrow, power) {
+        (true, _) if norm.has_activation => MANY,
+        (true, 12 | 13) => 2,
+        (true, _) if norm.has_bias => MANY,
+        (true, 16..) if norm.has_weight => MANY,
+        (true, _) => 0,
+        (false, ..=11 | 14..) if norm.has_activation => MANY,
+        (false, 14..) if norm.has_bias => MANY,
+        (false, 15..) if norm.has_weight => MANY,
+        (false, 14) if norm.has_weight => 0,
+        (false, 16..) => 0,
+        (false, _) => 1,
     }
 }
 
 /// The exponent of the power of two whose ratio to the number is nearest to 1. The number is not 0.
 const fn nearest_power(number: u32) -> u32 {
     (number as u64 * number as u64).ilog2().div_ceil(2)
+}
+
+/// Clusters of blocks of so many warps that run at once.
+const fn resident(multiprocessors: u32, warps: u64, cluster: u64) -> u64 {
+    let blocks = (KEPT_RESIDENT * KEPT_WARPS) as u64 / warps;
+    let clusters = multiprocessors as u64 * blocks / cluster;
+    match clusters {
+        0 => 1,
+        // Parts of a card may have a few multiprocessors over; measured with an even number.
+        2.. if cluster > 2 => clusters / 2 * 2,
+        _ => clusters,
+    }
 }
 
 /// So many rows a cluster, or fewer where some of the clusters that run at once would have none.
@@ -124,7 +205,15 @@ const fn filling(mut turns: u32, rows: u64, resident: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{MULTIPROCESSOR, RESERVED, holds, shapes};
-    use super::{CLUSTER_TURNS, KEPT_RESIDENT, KEPT_WARPS, Plan, Shape, kept_vectors, nearest_power, turns};
+    use super::{
+        CLUSTER_TURNS, KEPT_RESIDENT, KEPT_WARPS, KeptNorm, Plan, Shape, kept_vectors, nearest_power,
+        resident,
+    };
+
+    /// Layer norm with a weight and a bias.
+    fn layer(has_activation: bool) -> KeptNorm {
+        KeptNorm { is_centered: true, has_weight: true, has_bias: true, has_activation }
+    }
 
     fn of(columns: u32, size: usize, inputs: u32) -> Shape {
         let strides = [u64::from(columns); 3];
@@ -136,12 +225,15 @@ mod tests {
     fn registers_have_all_columns() {
         let mut plans = 0;
         for (shape, has_activation) in shapes().flat_map(|shape| [(shape, false), (shape, true)]) {
-            let Some(plan) = Plan::kept(&shape, has_activation, 132) else { continue };
+            let Some(plan) = Plan::kept(&shape, layer(has_activation), 132) else { continue };
             let warps = plan.consumers / 32;
             holds(&shape, &Plan { tile: 1, ..plan });
             assert!(warps <= KEPT_WARPS && plan.inputs <= 2, "{plan:?}");
             assert!(plan.cluster == 1 || plan.tile <= CLUSTER_TURNS, "places for exchanges: {plan:?}");
-            assert!(u64::from(plan.blocks / plan.cluster) * u64::from(plan.tile) >= shape.rows, "{plan:?}");
+            let clusters = plan.blocks / plan.cluster;
+            let last = u64::from(clusters - plan.tiles) * u64::from(plan.step);
+            let taken = u64::from(plan.tiles) * u64::from(plan.tile) + last;
+            assert!((shape.rows..shape.rows + u64::from(plan.step)).contains(&taken), "{plan:?}");
             assert!(plan.row_bytes <= plan.part_bytes, "{plan:?}");
             let elements = kept_vectors(shape.size) as u32 * 16 / shape.size as u32 * plan.consumers;
             assert!(plan.cluster * elements >= shape.columns, "{plan:?}");
@@ -156,34 +248,76 @@ mod tests {
 
     #[test]
     fn blocks_take_as_many_rows_as_was_fastest() {
-        let rows = |columns, size, inputs, has_activation| {
-            Plan::kept(&of(columns, size, inputs), has_activation, 132).map_or(0, |plan| plan.tile)
-        };
-        let lengths = [768, 4096, 8192, 16_384, 32_768, 65_536];
-        for (size, inputs, has_activation, wanted) in [
-            (2, 1, false, [0, 2, 2, 4, 4, 4]),
-            (2, 1, true, [8, 4, 4, 4, 4, 4]),
-            (2, 2, false, [0, 0, 0, 2, 2, 2]),
-            (2, 2, true, [0, 0, 0, 2, 2, 2]),
-            (4, 1, false, [0, 1, 1, 1, 4, 4]),
-            (4, 1, true, [2, 2, 2, 4, 4, 4]),
-            (4, 2, false, [0, 0, 0, 1, 1, 1]),
+        let (both, gelu) = (layer(false), layer(true));
+        let weight = KeptNorm { has_bias: false, ..both };
+        let (rms, nothing) =
+            (KeptNorm { is_centered: false, ..weight }, KeptNorm { has_weight: false, ..weight });
+        let lengths = [768, 2048, 4096, 8192, 16_384, 32_768, 65_536];
+        for (size, inputs, norm, wanted) in [
+            (2, 1, both, [8, 8, 2, 2, 8, 8, 8]),
+            (2, 1, gelu, [8; 7]),
+            (2, 1, weight, [0, 0, 2, 2, 0, 0, 8]),
+            (2, 1, rms, [0, 0, 2, 2, 0, 0, 8]),
+            (2, 1, nothing, [0, 0, 2, 2, 0, 0, 0]),
+            (2, 2, both, [1, 1, 1, 1, 2, 2, 2]),
+            (2, 2, gelu, [1, 1, 1, 1, 2, 2, 2]),
+            (2, 2, rms, [0, 0, 0, 0, 0, 2, 2]),
+            (2, 2, nothing, [0; 7]),
+            (4, 1, both, [1, 1, 1, 1, 8, 8, 8]),
+            (4, 1, gelu, [8, 8, 1, 1, 8, 8, 8]),
+            (4, 1, weight, [1, 1, 1, 1, 0, 8, 8]),
+            (4, 1, rms, [1, 1, 1, 1, 0, 8, 8]),
+            (4, 1, nothing, [1, 1, 1, 1, 1, 1, 0]),
+            (4, 2, both, [0, 0, 0, 0, 1, 1, 1]),
+            (4, 2, rms, [0, 0, 0, 0, 1, 1, 1]),
+            (4, 1, KeptNorm { is_centered: false, ..both }, [0; 7]),
+            (4, 1, KeptNorm { is_centered: false, ..nothing }, [0; 7]),
+            (4, 1, KeptNorm { has_activation: true, ..weight }, [0; 7]),
+            (4, 1, KeptNorm { has_activation: true, ..nothing }, [0; 7]),
+            (4, 1, KeptNorm { has_weight: false, ..both }, [0; 7]),
         ] {
-            assert_eq!(lengths.map(|columns| rows(columns, size, inputs, has_activation)), wanted);
+            let rows = lengths
+                .map(|columns| Plan::kept(&of(columns, size, inputs), norm, 132).map_or(0, |plan| plan.tile));
+            assert_eq!(rows, wanted, "{size} {inputs} {norm:?}");
         }
         assert_eq!([1448, 1449, 2896, 2897, 1 << 31, 1].map(nearest_power), [10, 11, 11, 12, 31, 0]);
     }
 
     #[test]
-    fn few_rows_have_a_block_each() {
-        let rows = |rows| Plan::kept(&Shape { rows, ..of(8192, 2, 1) }, true, 132).map(|plan| plan.tile);
-        assert_eq!([1, 395, 2 * 396 - 2, 2 * 396 - 1, 4 * 396].map(rows), [1, 1, 1, 2, 4].map(Some));
+    fn few_rows_have_a_block_each_and_those_that_make_no_full_wave_blocks_of_a_quarter() {
+        let plan = |rows| {
+            let plan = Plan::kept(&Shape { rows, ..of(8192, 2, 1) }, layer(true), 132);
+            plan.map(|plan| [plan.tile, plan.tiles, plan.step, plan.blocks])
+        };
+        for (rows, wanted) in [
+            (1, [1, 0, 1, 1]),
+            (395, [1, 0, 1, 395]),
+            (2 * 396 - 2, [1, 396, 1, 790]),
+            (2 * 396 - 1, [2, 0, 2, 396]),
+            (4 * 396, [4, 396, 1, 396]),
+            (4 * 396 + 3, [4, 396, 1, 399]),
+            (8 * 396, [8, 396, 2, 396]),
+            (8192, [8, 792, 2, 792 + 928]),
+            (8192 - 1, [8, 792, 2, 792 + 928]),
+            (8192 - 2, [8, 792, 2, 792 + 927]),
+        ] {
+            assert_eq!(plan(rows), Some(wanted), "{rows} rows");
+        }
+    }
+
+    #[test]
+    fn clusters_at_once_are_of_whole_blocks() {
+        // Five warps: four blocks a multiprocessor, not 24/5.
+        for (warps, cluster, wanted) in [(1, 1, 3168), (5, 1, 528), (8, 2, 198), (8, 4, 98), (7, 8, 48)] {
+            assert_eq!(resident(132, warps, cluster), wanted, "{warps} {cluster}");
+        }
+        assert_eq!([resident(1, 8, 4), resident(1, 8, 8)], [1, 1]);
     }
 
     #[test]
     fn rows_that_others_take() {
         let whole = of(4096, 2, 1);
-        assert!(Plan::kept(&whole, true, 132).is_some());
+        assert!(Plan::kept(&whole, layer(true), 132).is_some());
         let odd = Shape { input_strides: [4100, 0, 0], ..whole };
         for shape in [
             odd,
@@ -194,9 +328,11 @@ mod tests {
             of(65_544, 2, 1),
             of(1 << 31, 4, 1),
         ] {
-            assert_eq!(Plan::kept(&shape, true, 132), None, "{shape:?}");
+            assert_eq!(Plan::kept(&shape, layer(true), 132), None, "{shape:?}");
         }
-        assert!(Plan::kept(&Shape { rows: 1, ..odd }, true, 132).is_some(), "a single row lies evenly");
-        assert_eq!(turns(&of(768, 2, 1), false), 0);
+        assert!(
+            Plan::kept(&Shape { rows: 1, ..odd }, layer(true), 132).is_some(),
+            "a single row lies evenly"
+        );
     }
 }

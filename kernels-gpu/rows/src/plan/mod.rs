@@ -5,7 +5,9 @@ mod kept;
 use crate::function::{MAX_INPUTS, MAX_OUTPUTS, MAX_SUMS};
 use primitives::access::VECTOR_BYTES;
 
-pub use kept::{CLUSTER_TURNS, KEPT_BYTES, KEPT_RESIDENT, KEPT_WARPS, kept_vectors};
+pub use kept::{
+    CLUSTER_TURNS, KEPT_ALONE_BYTES, KEPT_BYTES, KEPT_RESIDENT, KEPT_WARPS, KeptNorm, kept_vectors,
+};
 
 /// Threads of a block that work on rows, for most functions.
 pub const CONSUMERS: u32 = 256;
@@ -73,12 +75,13 @@ pub struct Plan {
     pub consumers: u32,
     /// Vectors of a row in a stage.
     pub stage_vectors: u32,
-    /// Rows that the teams of a block take together; of rows in registers, those that a block takes one after
-    /// the other.
+    /// Rows that the teams of a block take together; of rows in registers, those that each of the first
+    /// blocks takes one after the other.
     pub tile: u32,
-    /// Tiles of all rows.
+    /// Tiles of all rows; of rows in registers, those of the first blocks.
     pub tiles: u32,
-    /// Tiles from one of a block's to the next: the clusters of the grid.
+    /// Tiles from one of a block's to the next: the clusters of the grid; of rows in registers, rows that
+    /// each of the last blocks takes.
     pub step: u32,
     /// The team as a power of two.
     pub team_bits: u32,

@@ -12,58 +12,33 @@
 //!
 //! Counted: in bf16 an element of layer norm and GELU takes about 23 instructions, and in [`super::held`] 30:
 //! 7 of the norm, 2 to widen weight and bias, 9.5 of the function and of rounding, and 4 of what is done once
-//! for a vector and for a row of 32 elements a thread. Measured: up to 15 % less time with an activation
-//! (bf16, rows of 4096), up to 9 % without (f32, rows of 32768). `plan/kept.rs` has the figures, and says
-//! where this runs.
+//! for a vector and for a row of 32 elements a thread. `plan/kept.rs` has what was measured, and says where
+//! this runs.
 //!
-//! Slower, or no faster: two or three places for rows of a block. One row a block in 16 bits takes up to 1.5
-//! times as long as four: each block waits for its first row, makes its barriers and loads weights anew. Bits
-//! of a row do not depend on how many rows its block takes.
+//! Norms without a mean, with a weight alone or with nothing, are the same entries: the branches are once for
+//! a row. Blocks of a cluster have means of their own, and exchange once a row (`kept/desk.rs`): another turn
+//! of messages for the row's mean would be a latency that all blocks wait for.
+//!
+//! Slower, or no faster: two or three places for rows of a block, hints of what leaves the L2 first. One row
+//! a block in 16 bits takes up to 1.5 times as long as four: each block waits for its first row, makes its
+//! barriers and loads weights anew. Weights in shared memory are faster in clusters of eight without an
+//! activation (`NOTES.md` has by how much), and would be entries of their own. Bits of a row do not depend on
+//! how many rows its block takes.
+
+mod desk;
 
 use crate::function::Tensors;
 use crate::norm::{Norm, added};
-use crate::plan::{CLUSTER_TURNS, KEPT_BYTES, KEPT_WARPS, MAX_CLUSTER, Plan};
-use cuda_std::warp::{FULL_MASK, sync_warp};
+use crate::plan::Plan;
 use cuda_std::{cluster, grid, mbarrier, misc, shared, thread, tma, vector};
+use desk::{Deviations, Member};
 use primitives::access::{self, VECTOR_BYTES, Words, from_words};
 use primitives::activation::{Activation, Precision, Visitor};
 use primitives::element::{Float, InF32, map};
 use primitives::math::Elementary;
 use primitives::op::tree;
-use primitives::shared_plan::{Mbarrier, SharedPlan, SharedType};
-use primitives::warp::{LANES, fold_sections};
-use primitives::{shared_bytes, shared_plan, unroll};
-
-/// Exchanges whose sums of warps lie beside each other: of two rows, two each.
-const SIDES: u32 = 4;
-/// Exchanges of a row at most: its sum, and sums of its deviations.
-const OF_ROW: u32 = 2;
-
-shared_plan! {
-    /// Words between threads.
-    pub struct Desk {
-        /// Sums of the block's warps, of a few exchanges.
-        warps[SIDES * KEPT_WARPS]: Two,
-        /// Those of the cluster's blocks, of all exchanges: a place is written once.
-        blocks[OF_ROW * CLUSTER_TURNS * MAX_CLUSTER]: Two,
-        /// Says that those have come.
-        gathered[OF_ROW * CLUSTER_TURNS]: Mbarrier,
-        /// Says that the block's row has come.
-        full[1]: Mbarrier,
-        /// Rows begin at a multiple of 128.
-        rest: Rest,
-    }
-}
-shared_bytes! {
-    /// Two numbers.
-    pub struct Two(2 * size_of::<f32>(), align 8);
-}
-shared_bytes! {
-    /// Nothing.
-    pub struct Rest(0, align 128);
-}
-
-const _: () = assert!(<Desk as SharedPlan>::TOTAL == KEPT_BYTES);
+use primitives::unroll;
+use primitives::warp::LANES;
 
 /// Numbers of a lane's columns.
 type Columns<const N: usize, const VECTORS: usize> = [[f32; N]; VECTORS];
@@ -73,11 +48,7 @@ struct Worker<'a, T, const IS_FULL: bool> {
     plan: &'a Plan,
     function: &'a Norm,
     tensors: &'a Tensors<T>,
-    desk: Desk,
-    /// Number in the block.
-    thread: u32,
-    /// Rank of the block in its cluster.
-    rank: u32,
+    member: Member,
     /// First column of the block.
     begin: u32,
     /// Vectors of the block.
@@ -91,8 +62,8 @@ struct Worker<'a, T, const IS_FULL: bool> {
 /// The norm of all rows, `VECTORS` vectors a thread. `IS_FULL` says that all threads have as many.
 ///
 /// # Safety
-/// As for [`crate::direct::run`], and the plan is one for this engine. It is layer norm with a weight and a
-/// bias; they and all rows begin at 16-byte boundaries.
+/// As for [`crate::direct::run`], and the plan is one for this engine. There are a weight and a bias, or no
+/// bias and no activation; those and all rows begin at 16-byte boundaries.
 #[inline(always)]
 pub unsafe fn run<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL: bool>(
     plan: &Plan,
@@ -102,21 +73,18 @@ pub unsafe fn run<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL:
     const { assert!(VECTORS <= 8, "the loops over them count them out") };
     grid::launch_dependents();
     let base = shared::address_of(shared::dynamic_shared_mem::<u8>());
-    let thread = thread::thread_idx_x();
-    let rank = if plan.cluster > 1 { cluster::block_rank() } else { 0 };
+    let member = Member::new(plan, base);
     let share = plan.row_bytes / VECTOR_BYTES as u32;
-    let begin = rank * share;
+    let begin = member.rank * share;
     let worker = Worker::<'_, T, IS_FULL> {
         plan,
         function,
         tensors,
-        desk: Desk::new(base),
-        thread,
-        rank,
+        member,
         begin: begin * N as u32,
         piece: if IS_FULL { share } else { (plan.columns / N as u32 - begin).min(share) },
-        vector: thread / LANES * VECTORS as u32 * LANES + thread % LANES,
-        row: base + KEPT_BYTES,
+        vector: member.thread / LANES * VECTORS as u32 * LANES + member.thread % LANES,
+        row: base + plan.shared - plan.inputs * plan.part_bytes,
     };
     // SAFETY: the caller's contract; the block's own places, which nothing uses yet.
     unsafe {
@@ -133,22 +101,10 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
     /// All threads of the block call it first.
     #[inline(always)]
     unsafe fn prepare<const VECTORS: usize>(&self) {
-        let (plan, desk, thread) = (self.plan, self.desk, self.thread);
+        let plan = self.plan;
         let [first, end] = self.turns();
-        let is_of_cluster = plan.cluster > 1 && thread < OF_ROW * (end - first);
         // SAFETY: the caller's contract.
         unsafe {
-            if thread < SIDES * KEPT_WARPS {
-                // Those of warps that there are not.
-                vector::store_shared_v2(desk.warps(thread), [0.0f32; 2]);
-            }
-            if thread == 0 {
-                mbarrier::init(desk.full(0), 1);
-            }
-            if is_of_cluster {
-                mbarrier::init(desk.gathered(thread), 1);
-            }
-            mbarrier::fence_init();
             if !IS_FULL {
                 let mut part = 0;
                 while part < plan.inputs {
@@ -161,13 +117,7 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
                     part += 1;
                 }
             }
-            thread::sync_threads();
-            if is_of_cluster {
-                mbarrier::arrive_expect_tx(desk.gathered(thread), plan.cluster * Two::BYTES);
-            }
-            if plan.cluster > 1 {
-                cluster::arrive_relaxed();
-            }
+            self.member.prepare(plan, end - first);
         }
     }
 
@@ -181,9 +131,7 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
         let [first, end] = self.turns();
         // SAFETY: the caller's contract.
         unsafe {
-            if self.thread == 0 {
-                self.fill(first);
-            }
+            self.fill(first, end);
             if plan.cluster > 1 {
                 // The others' barriers are ready.
                 cluster::wait();
@@ -191,31 +139,109 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
             let mut row = first;
             while row < end {
                 let turn = row - first;
-                let exchange = OF_ROW * turn;
-                mbarrier::wait_parity(self.desk.full(0), turn & 1);
+                mbarrier::wait_parity(self.member.full(), turn & 1);
                 let mut x = self.take::<N, VECTORS>(row);
-                let [sum] = self.total([sum_of(&x)], exchange);
-                if self.thread == 0 && row + 1 < end {
-                    self.fill(row + 1);
-                }
-                let mean = quotient::<T>(sum, plan.columns as f32);
-                let own = self.subtract(&mut x, mean);
-                let shared = self.shared::<N>(0);
-                let sums = self.total_of_deviations(own, exchange + 1);
-                let of = self.finish(sums, mean, row);
+                let (shared, of) = if misc::opaque(self.function.is_centered) != 0 {
+                    self.centered::<N, VECTORS>(&mut x, [row, turn, end])
+                } else {
+                    self.as_it_is::<N, VECTORS>(&x, [row, turn, end])
+                };
+                let factor = self.finish(of, row);
                 let to = self.tensors.outputs[0].wrapping_add(self.place::<N>(row, plan.output_strides[0]));
-                let activation = Activation::from_code(self.function.activation);
-                activation.visit::<T::Precision>(Results { worker: self, x: &x, of, shared, to });
+                let results = Results { worker: self, x: &x, factor, shared, to };
+                if !self.function.bias.is_null() {
+                    let activation = Activation::from_code(self.function.activation);
+                    activation.visit::<T::Precision>(results);
+                } else if !self.function.weight.is_null() {
+                    results.scaled::<true>();
+                } else {
+                    results.scaled::<false>();
+                }
                 row += 1;
             }
+        }
+    }
+
+    /// Weight and bias of the first vector, and the row's deviations, after its mean has been subtracted. The
+    /// next row is on its way as soon as all have this one.
+    ///
+    /// # Safety
+    /// As for [`run`]; all threads of the cluster call it for their rows in order.
+    #[inline(always)]
+    unsafe fn centered<const N: usize, const VECTORS: usize>(
+        &self,
+        x: &mut Columns<N, VECTORS>,
+        [row, turn, end]: [u32; 3],
+    ) -> ([Words; 2], Deviations) {
+        let (plan, count) = (self.plan, (self.piece * N as u32) as f32);
+        // SAFETY: the caller's contract.
+        unsafe {
+            let [sum] = self.member.of_block(plan, [sum_of(x)], 0);
+            self.fill(row + 1, end);
+            let pivot = quotient::<T>(sum, count);
+            let rest = self.subtract(x, pivot);
+            let shared = self.both::<N>(0);
+            let (mut lacking, mut squares) = (0.0, squares_of::<T, N, VECTORS>(x));
+            if corrects::<T>() {
+                let sums = self.member.of_block(plan, [squares, rest], 1);
+                lacking = sums[1] * T::Precision::inverse(count);
+                // Rounding may leave less than nothing; NaN stays.
+                squares = sums[0] - sums[1] * lacking;
+                squares = if squares < 0.0 { 0.0 } else { squares };
+            } else {
+                [squares] = self.member.of_block(plan, [squares], 1);
+            }
+            let mut of = Deviations { pivot, lacking, squares };
+            if plan.cluster > 1 {
+                let (share, columns) = (plan.row_bytes / size_of::<T>() as u32, plan.columns as f32);
+                of = self.member.of_cluster(plan, of, (share, T::Precision::inverse(columns)), turn);
+            }
+            if corrects::<T>() || plan.cluster > 1 {
+                unroll!(K in 0..8, {
+                    if K < VECTORS {
+                        x[K] = map(x[K], |x| x - of.lacking);
+                    }
+                });
+            }
+            (shared, of)
+        }
+    }
+
+    /// The same of a row from which nothing is subtracted.
+    ///
+    /// # Safety
+    /// As for [`centered`](Self::centered).
+    #[inline(always)]
+    unsafe fn as_it_is<const N: usize, const VECTORS: usize>(
+        &self,
+        x: &Columns<N, VECTORS>,
+        [row, turn, end]: [u32; 3],
+    ) -> ([Words; 2], Deviations) {
+        let plan = self.plan;
+        // SAFETY: the caller's contract.
+        unsafe {
+            let shared = self.both::<N>(0);
+            let [squares] = self.member.of_block(plan, [squares_of::<T, N, VECTORS>(x)], turn & 1);
+            self.fill(row + 1, end);
+            let mut of = Deviations { pivot: 0.0, lacking: 0.0, squares };
+            if plan.cluster > 1 {
+                of = self.member.squares(plan, of, turn);
+            }
+            (shared, of)
         }
     }
 
     /// The block's first row, and the one behind its last.
     #[inline(always)]
     fn turns(&self) -> [u32; 2] {
-        let first = (thread::block_idx_x() >> self.plan.cluster.trailing_zeros()) * self.plan.tile;
-        [first, (first + self.plan.tile).min(self.plan.rows as u32)]
+        let plan = self.plan;
+        let cluster = thread::block_idx_x() >> plan.cluster.trailing_zeros();
+        let (first, turns) = if cluster < plan.tiles {
+            (cluster * plan.tile, plan.tile)
+        } else {
+            (plan.tiles * plan.tile + (cluster - plan.tiles) * plan.step, plan.step)
+        };
+        [first, (first + turns).min(plan.rows as u32)]
     }
 
     /// Whether the thread has the vector with this number among its own.
@@ -231,13 +257,16 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
         (u64::from(row) * stride) as usize + (self.begin + misc::opaque(self.vector) * N as u32) as usize
     }
 
-    /// Begins to copy the block's part of a row.
+    /// Begins to copy the block's part of a row, where the block has one.
     ///
     /// # Safety
-    /// One thread calls it, when all have read the row before; the row exists.
+    /// All threads call it, when all have read the row before.
     #[inline(always)]
-    unsafe fn fill(&self, row: u32) {
-        let (plan, full) = (self.plan, self.desk.full(0));
+    unsafe fn fill(&self, row: u32, end: u32) {
+        if self.member.thread != 0 || row >= end {
+            return;
+        }
+        let (plan, full) = (self.plan, self.member.full());
         let bytes = misc::opaque(self.piece) * VECTOR_BYTES as u32;
         // SAFETY: vectors of the row, and as much room for them.
         unsafe {
@@ -286,123 +315,68 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
         x
     }
 
-    /// Subtracts the mean, and adds up the squares of what is left, and what is left.
+    /// Subtracts a number, and adds up what is left if that is asked for.
     #[inline(always)]
-    fn subtract<const N: usize, const VECTORS: usize>(
-        &self,
-        x: &mut Columns<N, VECTORS>,
-        mean: f32,
-    ) -> [f32; 2] {
-        let (mut squares, mut rest) = ([0.0; 2], 0.0);
+    fn subtract<const N: usize, const VECTORS: usize>(&self, x: &mut Columns<N, VECTORS>, pivot: f32) -> f32 {
+        let mut rest = 0.0;
         unroll!(K in 0..8, {
             if K < VECTORS {
                 // Zeros stay where there are no vectors.
-                let mean = if self.has(K) { mean } else { 0.0 };
-                x[K] = map(x[K], |x| x - mean);
-                for i in 0..N {
-                    squares[i % 2] = T::Precision::multiply_add(x[K][i], x[K][i], squares[i % 2]);
-                }
+                let pivot = if self.has(K) { pivot } else { 0.0 };
+                x[K] = map(x[K], |x| x - pivot);
                 if corrects::<T>() {
                     rest += tree(x[K], |a, b| a + b);
                 }
             }
         });
-        [squares[0] + squares[1], rest]
+        rest
     }
 
-    /// The row's sums from those of the thread: of squares, and of what is left if that is asked for.
-    ///
-    /// # Safety
-    /// As for [`total`](Self::total).
-    #[inline(always)]
-    unsafe fn total_of_deviations(&self, [squares, rest]: [f32; 2], exchange: u32) -> [f32; 2] {
-        // SAFETY: the caller's contract.
-        unsafe {
-            if corrects::<T>() {
-                return self.total([squares, rest], exchange);
-            }
-            let [squares] = self.total([squares], exchange);
-            [squares, 0.0]
-        }
-    }
-
-    /// Sums of the whole row from those of its threads. Behind it all threads of the block have read what
-    /// they read before it.
-    ///
-    /// Places of warps are written again four exchanges later: all have read them by then, since each comes
-    /// to the next exchange's barrier behind that.
-    ///
-    /// # Safety
-    /// All threads of the cluster call it, for its exchanges in order.
-    #[inline(always)]
-    unsafe fn total<const K: usize>(&self, own: [f32; K], exchange: u32) -> [f32; K] {
-        let (plan, lane, warp) = (self.plan, self.thread % LANES, self.thread / LANES);
-        // SAFETY: the caller's contract.
-        unsafe {
-            let of_warp = fold(own, LANES);
-            if plan.consumers == LANES {
-                sync_warp(FULL_MASK);
-                return of_warp;
-            }
-            let side = exchange % SIDES * KEPT_WARPS;
-            if lane == 0 {
-                vector::store_shared_v2(self.desk.warps(side + warp), two(of_warp));
-            }
-            thread::sync_threads();
-            let of_block = fold(load(self.desk.warps(side + lane % KEPT_WARPS)), KEPT_WARPS);
-            if plan.cluster == 1 {
-                return of_block;
-            }
-            let (place, gathered) = (exchange * MAX_CLUSTER, self.desk.gathered(exchange));
-            if self.thread < plan.cluster {
-                let to = cluster::map_shared(self.desk.blocks(place + self.rank), self.thread);
-                cluster::store_async_v2(to, two(of_block), cluster::map_shared(gathered, self.thread));
-            }
-            mbarrier::wait_parity(gathered, 0);
-            fold(load(self.desk.blocks(place + (lane & (plan.cluster - 1)))), plan.cluster)
-        }
-    }
-
-    /// The numbers that results need of the row, from its sums. The first thread stores the moments.
+    /// The inverse of the row's deviation. The first thread stores the moments.
     ///
     /// # Safety
     /// As for [`run`].
     #[inline(always)]
-    unsafe fn finish(&self, [squares, rest]: [f32; 2], mean: f32, row: u32) -> Of {
+    unsafe fn finish(&self, of: Deviations, row: u32) -> f32 {
         let (function, share) = (self.function, T::Precision::inverse(self.plan.columns as f32));
-        let (mut squares, mut lacking) = (squares, 0.0);
-        if corrects::<T>() {
-            lacking = rest * share;
-            squares -= rest * lacking;
-            // Rounding may leave less than nothing; NaN stays.
-            squares = if squares < 0.0 { 0.0 } else { squares };
-        }
-        let factor = T::Precision::rsqrt(squares * share + T::Precision::value(function.eps));
-        if self.thread == 0 && self.rank == 0 && !function.moments.is_null() {
+        let factor = T::Precision::rsqrt(of.squares * share + T::Precision::value(function.eps));
+        if self.member.thread == 0 && self.member.rank == 0 && !function.moments.is_null() {
             // SAFETY: a place for each row of both.
             unsafe {
-                *function.moments.add(row as usize) = mean + lacking;
+                *function.moments.add(row as usize) = of.pivot + of.lacking;
                 *function.moments.add(function.rows as usize + row as usize) = factor;
             }
         }
-        Of { lacking, factor }
+        factor
     }
 
-    /// Weight and bias of one of the thread's vectors; of the block's last where it has no such.
+    /// Weight and bias of one of the thread's vectors, as [`words`](Self::words); zeros of one that is not
+    /// there.
     ///
     /// # Safety
     /// As for [`run`].
     #[inline(always)]
-    unsafe fn shared<const N: usize>(&self, vector: usize) -> [Words; 2] {
+    unsafe fn both<const N: usize>(&self, vector: usize) -> [Words; 2] {
+        [self.function.weight, self.function.bias].map(|of| {
+            // SAFETY: the caller's contract.
+            if of.is_null() { Words::default() } else { unsafe { self.words::<N>(of, vector) } }
+        })
+    }
+
+    /// Words that all rows share, of one of the thread's vectors; of the block's last where it has no such.
+    ///
+    /// # Safety
+    /// It begins at a 16-byte boundary, and is as long as a row.
+    #[inline(always)]
+    unsafe fn words<const N: usize>(&self, of: *const u8, vector: usize) -> Words {
         let mut column = (self.begin + self.vector * N as u32) as usize + vector * LANES as usize * N;
         if !IS_FULL {
             // Computed again too.
             let at = misc::opaque(self.vector) + vector as u32 * LANES;
             column = (self.begin + at.min(self.piece - 1) * N as u32) as usize;
         }
-        // SAFETY: the caller's contract: they are as long as a row.
-        [self.function.weight, self.function.bias]
-            .map(|of: *const u8| unsafe { access::load_words(of.cast::<T>().wrapping_add(column)) })
+        // SAFETY: the caller's contract.
+        unsafe { access::load_words(of.cast::<T>().wrapping_add(column)) }
     }
 }
 
@@ -414,20 +388,13 @@ const fn corrects<T>() -> bool {
     size_of::<T>() == size_of::<f32>()
 }
 
-/// Needed of the row by each element.
-#[derive(Clone, Copy)]
-struct Of {
-    /// Lacking in the mean.
-    lacking: f32,
-    /// The inverse of the deviation.
-    factor: f32,
-}
-
 /// Stores the results of a row, with the activation that it is handed.
 struct Results<'a, T, const N: usize, const VECTORS: usize, const IS_FULL: bool> {
     worker: &'a Worker<'a, T, IS_FULL>,
+    /// Distances from the mean.
     x: &'a Columns<N, VECTORS>,
-    of: Of,
+    /// The inverse of the deviation.
+    factor: f32,
     /// Weight and bias of the first vector.
     shared: [Words; 2],
     to: *mut T,
@@ -438,26 +405,73 @@ impl<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL: bool> Visito
 {
     #[inline(always)]
     fn visit(self, function: impl Fn(f32) -> f32 + Copy) {
-        let Results { worker, x, of, mut shared, to } = self;
+        let mut shared = self.shared;
         unroll!(K in 0..8, {
             if K < VECTORS {
                 let [weight, bias] = shared.map(|words| T::widen(from_words::<T, N>(words)));
                 if K + 1 < VECTORS {
+                    let all = [self.worker.function.weight, self.worker.function.bias];
                     // SAFETY: the launch's contract.
-                    shared = unsafe { worker.shared::<N>(K + 1) };
+                    shared = all.map(|of| unsafe { self.worker.words::<N>(of, K + 1) });
                 }
-                let mut y = x[K];
+                let mut y = self.x[K];
                 for i in 0..N {
-                    let distance = if corrects::<T>() { y[i] - of.lacking } else { y[i] };
-                    y[i] = function(T::Precision::multiply_add(distance, weight[i] * of.factor, bias[i]));
+                    y[i] = function(T::Precision::multiply_add(y[i], weight[i] * self.factor, bias[i]));
                 }
-                if worker.has(K) {
-                    // SAFETY: a vector of the row.
-                    unsafe { access::store(to.wrapping_add(K * LANES as usize * N), T::narrow::<N>(y)) }
-                }
+                self.store(K, y);
             }
         });
     }
+}
+
+impl<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL: bool>
+    Results<'_, T, N, VECTORS, IS_FULL>
+{
+    /// The results without a bias and an activation.
+    #[inline(always)]
+    fn scaled<const HAS_WEIGHT: bool>(self) {
+        let [mut next, _] = self.shared;
+        unroll!(K in 0..8, {
+            if K < VECTORS {
+                let mut y = map(self.x[K], |x| x * self.factor);
+                if HAS_WEIGHT {
+                    let weight = T::widen(from_words::<T, N>(next));
+                    if K + 1 < VECTORS {
+                        // SAFETY: the launch's contract.
+                        next = unsafe { self.worker.words::<N>(self.worker.function.weight, K + 1) };
+                    }
+                    for i in 0..N {
+                        y[i] *= weight[i];
+                    }
+                }
+                self.store(K, y);
+            }
+        });
+    }
+
+    /// Stores one of the thread's vectors, where it has that.
+    #[inline(always)]
+    fn store(&self, vector: usize, y: [f32; N]) {
+        if self.worker.has(vector) {
+            let to = self.to.wrapping_add(vector * LANES as usize * N);
+            // SAFETY: a vector of the row.
+            unsafe { access::store(to, T::narrow::<N>(y)) }
+        }
+    }
+}
+
+/// The sum of squares of a thread's elements.
+#[inline(always)]
+fn squares_of<T: InF32, const N: usize, const VECTORS: usize>(x: &Columns<N, VECTORS>) -> f32 {
+    let mut squares = [0.0; 2];
+    unroll!(K in 0..8, {
+        if K < VECTORS {
+            for i in 0..N {
+                squares[i % 2] = T::Precision::multiply_add(x[K][i], x[K][i], squares[i % 2]);
+            }
+        }
+    });
+    squares[0] + squares[1]
 }
 
 /// The sum of a thread's elements.
@@ -479,38 +493,4 @@ fn quotient<T: Float<Precision: Precision<Value = f32>>>(sum: f32, count: f32) -
     let quotient = sum * share;
     let lacking = T::Precision::multiply_add(-quotient, count, sum);
     T::Precision::multiply_add(lacking, share, quotient)
-}
-
-/// Each of some numbers, added up over every `lanes` neighbours.
-///
-/// # Safety
-/// As for [`fold_sections`].
-#[inline(always)]
-unsafe fn fold<const K: usize>(mut own: [f32; K], lanes: u32) -> [f32; K] {
-    for i in 0..K {
-        // SAFETY: the caller's contract.
-        own[i] = unsafe { fold_sections(own[i], lanes, |a, b| a + b) };
-    }
-    own
-}
-
-/// One or two numbers as two.
-#[inline(always)]
-fn two<const K: usize>(numbers: [f32; K]) -> [f32; 2] {
-    [numbers[0], numbers[K - 1]]
-}
-
-/// One or two numbers at this shared address.
-///
-/// # Safety
-/// They are there.
-#[inline(always)]
-unsafe fn load<const K: usize>(address: u32) -> [f32; K] {
-    // SAFETY: the caller's word.
-    let numbers: [f32; 2] = unsafe { vector::load_shared_v2(address) };
-    let mut first = [numbers[0]; K];
-    for i in 0..K {
-        first[i] = numbers[i];
-    }
-    first
 }

@@ -1,0 +1,245 @@
+//! Words between threads of a row in registers: sums of a block, then of a cluster.
+
+use crate::plan::{CLUSTER_TURNS, KEPT_ALONE_BYTES, KEPT_BYTES, KEPT_WARPS, MAX_CLUSTER, Plan};
+use cuda_std::warp::{FULL_MASK, sync_warp};
+use cuda_std::{cluster, mbarrier, thread, vector};
+use primitives::shared_plan::{Mbarrier, SharedPlan, SharedType};
+use primitives::warp::{Exchange, From, LANES, fold_sections};
+use primitives::{shared_bytes, shared_plan};
+
+/// Exchanges of a block whose sums of warps lie beside each other.
+const SIDES: u32 = 2;
+
+shared_plan! {
+    /// Of every block.
+    pub struct Desk {
+        /// Sums of the block's warps, of a few exchanges.
+        warps[SIDES * KEPT_WARPS]: Two,
+        /// Says that the block's row has come.
+        full[1]: Mbarrier,
+        /// Rows begin at a multiple of 128.
+        rest: Rest,
+    }
+}
+shared_plan! {
+    /// Of blocks in clusters, behind the other.
+    pub struct ClusterDesk {
+        /// Of the cluster's blocks, of all rows: a place is written once.
+        parts[CLUSTER_TURNS * MAX_CLUSTER]: Part,
+        /// Says that those of a row have come.
+        gathered[CLUSTER_TURNS]: Mbarrier,
+        /// Rows begin at a multiple of 128.
+        rest: Rest,
+    }
+}
+shared_bytes! {
+    /// Two numbers.
+    pub struct Two(2 * size_of::<f32>(), align 8);
+}
+shared_bytes! {
+    /// Known to a block of its part of a row.
+    pub struct Part(4 * size_of::<f32>(), align 16);
+}
+shared_bytes! {
+    /// Nothing.
+    pub struct Rest(0, align 128);
+}
+
+const _: () = assert!(<Desk as SharedPlan>::TOTAL == KEPT_ALONE_BYTES);
+const _: () = assert!(<Desk as SharedPlan>::TOTAL + <ClusterDesk as SharedPlan>::TOTAL == KEPT_BYTES);
+
+/// Known of the part of a row in a block, or of the row, from whose numbers `pivot` was subtracted.
+#[derive(Clone, Copy)]
+pub struct Deviations {
+    /// Was subtracted.
+    pub pivot: f32,
+    /// Lacks to the mean.
+    pub lacking: f32,
+    /// The sum of squares of distances from the mean.
+    pub squares: f32,
+}
+
+/// A thread of a block, and of a cluster.
+#[derive(Clone, Copy)]
+pub struct Member {
+    desk: Desk,
+    of_cluster: ClusterDesk,
+    /// Number in the block.
+    pub thread: u32,
+    /// Rank of the block in its cluster.
+    pub rank: u32,
+}
+
+impl Member {
+    /// This thread, with the desks of its block from that shared address on.
+    #[inline(always)]
+    pub fn new(plan: &Plan, base: u32) -> Self {
+        let rank = if plan.cluster > 1 { cluster::block_rank() } else { 0 };
+        let of_cluster = ClusterDesk::new(base + KEPT_ALONE_BYTES);
+        Self { desk: Desk::new(base), of_cluster, thread: thread::thread_idx_x(), rank }
+    }
+
+    /// The barrier that says that the block's row has come.
+    #[inline(always)]
+    pub fn full(&self) -> u32 {
+        self.desk.full(0)
+    }
+
+    /// Makes the barriers, those of a cluster for so many rows, and says so to the cluster.
+    ///
+    /// # Safety
+    /// All threads of the block call it first, and `cluster::wait` behind it where there is a cluster.
+    #[inline(always)]
+    pub unsafe fn prepare(&self, plan: &Plan, rows: u32) {
+        let is_of_cluster = plan.cluster > 1 && self.thread < rows;
+        // SAFETY: the block's own places, which nothing uses yet.
+        unsafe {
+            if self.thread < SIDES * KEPT_WARPS {
+                // Those of warps that there are not.
+                vector::store_shared_v2(self.desk.warps(self.thread), [0.0f32; 2]);
+            }
+            if self.thread == 0 {
+                mbarrier::init(self.full(), 1);
+            }
+            if is_of_cluster {
+                mbarrier::init(self.of_cluster.gathered(self.thread), 1);
+            }
+            mbarrier::fence_init();
+            thread::sync_threads();
+            if is_of_cluster {
+                let gathered = self.of_cluster.gathered(self.thread);
+                mbarrier::arrive_expect_tx(gathered, plan.cluster * Part::BYTES);
+            }
+            if plan.cluster > 1 {
+                cluster::arrive_relaxed();
+            }
+        }
+    }
+
+    /// Sums of the block from those of its threads. Behind it all threads of the block have read what they
+    /// read before it.
+    ///
+    /// Places of a side are written again two exchanges later: all have read them by then, since each comes
+    /// to the barrier of the exchange between behind that.
+    ///
+    /// # Safety
+    /// All threads of the block call it, for the two sides in turn.
+    #[inline(always)]
+    pub unsafe fn of_block<const K: usize>(&self, plan: &Plan, own: [f32; K], side: u32) -> [f32; K] {
+        let (lane, warp) = (self.thread % LANES, self.thread / LANES);
+        // SAFETY: the caller's contract.
+        unsafe {
+            let of_warp = fold(own, LANES);
+            if plan.consumers == LANES {
+                sync_warp(FULL_MASK);
+                return of_warp;
+            }
+            let first = side * KEPT_WARPS;
+            if lane == 0 {
+                vector::store_shared_v2(self.desk.warps(first + warp), two(of_warp));
+            }
+            thread::sync_threads();
+            fold(load(self.desk.warps(first + lane % KEPT_WARPS)), KEPT_WARPS)
+        }
+    }
+
+    /// The row's deviations from those of the cluster's blocks. A row has `columns` numbers, each block but
+    /// the last has `share` of them, and `inverse` is that of `columns`.
+    ///
+    /// Means of blocks are counted from the pivot of block 0: in rows of equal numbers they are zeros.
+    ///
+    /// # Safety
+    /// All threads of the cluster call it or [`squares`](Self::squares) once for each of its rows, in order,
+    /// with their block's own.
+    #[inline(always)]
+    pub unsafe fn of_cluster(
+        &self,
+        plan: &Plan,
+        own: Deviations,
+        (share, inverse): (u32, f32),
+        turn: u32,
+    ) -> Deviations {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let [pivot, lacking, squares, _] = self.gather(plan, own, turn);
+            let other = self.thread & (plan.cluster - 1);
+            let count = (plan.columns - other * share).min(share) as f32;
+            let origin = pivot.exchange(From::Lane(0));
+            let mean = pivot - origin + lacking;
+            let [sum] = fold([count * mean], plan.cluster);
+            let of_row = sum * inverse;
+            let distance = mean - of_row;
+            let [squares] = fold([squares + count * distance * distance], plan.cluster);
+            Deviations { lacking: of_row - (own.pivot - origin), squares, ..own }
+        }
+    }
+
+    /// The same where all pivots are 0: the row's squares alone.
+    ///
+    /// # Safety
+    /// As for [`of_cluster`](Self::of_cluster).
+    #[inline(always)]
+    pub unsafe fn squares(&self, plan: &Plan, own: Deviations, turn: u32) -> Deviations {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let [_, _, squares, _] = self.gather(plan, own, turn);
+            let [squares] = fold([squares], plan.cluster);
+            Deviations { squares, ..own }
+        }
+    }
+
+    /// Hands the cluster's blocks this block's words, and takes those of the block whose rank is the thread's
+    /// number, modulo the cluster.
+    ///
+    /// # Safety
+    /// As for [`of_cluster`](Self::of_cluster).
+    #[inline(always)]
+    unsafe fn gather(&self, plan: &Plan, own: Deviations, turn: u32) -> [f32; 4] {
+        let (first, gathered) = (turn * MAX_CLUSTER, self.of_cluster.gathered(turn));
+        // SAFETY: the caller's contract.
+        unsafe {
+            if self.thread < plan.cluster {
+                let to = cluster::map_shared(self.of_cluster.parts(first + self.rank), self.thread);
+                let words = [own.pivot, own.lacking, own.squares, 0.0];
+                cluster::store_async_v4(to, words, cluster::map_shared(gathered, self.thread));
+            }
+            mbarrier::wait_parity(gathered, 0);
+            let other = self.thread & (plan.cluster - 1);
+            vector::load_shared_v4(self.of_cluster.parts(first + other))
+        }
+    }
+}
+
+/// Each of some numbers, added up over every `lanes` neighbours.
+///
+/// # Safety
+/// As for [`fold_sections`].
+#[inline(always)]
+unsafe fn fold<const K: usize>(mut own: [f32; K], lanes: u32) -> [f32; K] {
+    for i in 0..K {
+        // SAFETY: the caller's contract.
+        own[i] = unsafe { fold_sections(own[i], lanes, |a, b| a + b) };
+    }
+    own
+}
+
+/// One or two numbers as two.
+#[inline(always)]
+fn two<const K: usize>(numbers: [f32; K]) -> [f32; 2] {
+    [numbers[0], numbers[K - 1]]
+}
+
+/// One or two numbers at this shared address.
+///
+/// # Safety
+/// They are there.
+#[inline(always)]
+unsafe fn load<const K: usize>(address: u32) -> [f32; K] {
+    // SAFETY: the caller's word.
+    let numbers: [f32; 2] = unsafe { vector::load_shared_v2(address) };
+    let mut first = [numbers[0]; K];
+    for i in 0..K {
+        first[i] = numbers[i];
+    }
+    first
+}
