@@ -10,6 +10,7 @@ mod gemm_case;
 #[path = "../common/norms.rs"]
 mod norms;
 
+mod attention_counter;
 mod fault_sweep;
 mod graph_memory;
 mod graph_modules;

@@ -220,7 +220,7 @@ impl<T: Number> Setup<T> {
     }
 
     /// The exact results of each sequence, with its first query and its number of queries; of a batch as one.
-    fn oracle(&self) -> Vec<(usize, usize, Attended)> {
+    pub fn oracle(&self) -> Vec<(usize, usize, Attended)> {
         self.oracle_with(|score, _| Some(score))
     }
 

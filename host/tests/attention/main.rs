@@ -13,6 +13,7 @@ mod ops_attention_backward_functions;
 mod ops_attention_backward_packed;
 mod ops_attention_bias_gradient;
 mod ops_attention_calls;
+mod ops_attention_counter;
 mod ops_attention_decode;
 mod ops_attention_decode_e4m3;
 mod ops_attention_dilated;

@@ -9,9 +9,10 @@ use cuda_std::kernel::Kernel as KernelType;
 use crate::error::Result;
 use crate::launch::{self as kernel, LaunchConfig};
 use crate::memory::tensor_map::{L2Promotion, Swizzle, TensorMap, Tiling};
-use crate::memory::{DeviceBuffer, DeviceView, DeviceViewMut, Within};
+use crate::memory::{DeviceView, DeviceViewMut, Within};
 use crate::stream::Stream;
 
+use super::counter::Counter;
 use super::heads::{Heads, Shape};
 use super::op::{Attention, Packed};
 use super::problem::{Mask, Problem};
@@ -43,13 +44,13 @@ pub struct Launch<'a> {
     pub log_sum_exp: Option<DeviceViewMut<'a, f32>>,
     pub sinks: Option<DeviceView<'a, f32>>,
     pub packed: Option<Packed<'a>>,
-    pub counter: Option<DeviceBuffer<u32>>,
+    pub counter: Option<Counter>,
 }
 
 impl<'a> Launch<'a> {
     /// The grid and the arguments of a kernel; `None` if there is nothing to do. The maps have the kernel's
     /// boxes; shapes, strides and lengths have been checked, and results do not overlap; numbers of rows are
-    /// limited by the kernel; the counter is fresh.
+    /// limited by the kernel; the counter is 0.
     pub fn new(
         stream: &Stream,
         problem: &Problem,
@@ -77,7 +78,7 @@ impl<'a> Launch<'a> {
             sinks: *sinks,
             packed: *packed,
             counter: if tiles > blocks && is_drawn(problem, blocks) {
-                Some(DeviceBuffer::zeroed(stream, 1)?)
+                Some(Counter::new(stream)?)
             } else {
                 None
             },
@@ -121,8 +122,7 @@ attention::for_each_sm90_kernel!(launches);
 const EVEN: u32 = 4;
 
 /// Whether blocks draw the numbers of tiles: these take different times, and so few of each length stand
-/// behind each other that blocks which take every `blocks`-th one would not get the same. The counter's zero
-/// is a launch of its own.
+/// behind each other that blocks which take every `blocks`-th one would not get the same.
 pub(super) fn is_drawn(problem: &Problem, blocks: u32) -> bool {
     let differ = problem.mask != Mask::FULL && section(problem) < blocks.saturating_mul(EVEN);
     differ || problem.packed.is_some()

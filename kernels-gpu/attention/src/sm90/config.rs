@@ -60,6 +60,9 @@ pub trait Config: Copy + 'static {
     const THREADS: u32 = (1 + Self::CONSUMERS) * WARPGROUP;
     /// Tiles of shared memory for results alone.
     const OUTPUTS: u32 = if Self::OWN_OUTPUT { Self::CONSUMERS } else { 0 };
+    /// Places for the queries of a consumer. With two, those of the next tile come while a tile is computed;
+    /// where results leave through the place of their queries there is room for one.
+    const QUERY_STAGES: u32 = if Self::OWN_OUTPUT { 2 } else { 1 };
     /// Bytes of shared memory of a block.
     const SHARED: u32 = Plan::<Self>::TOTAL;
 
@@ -97,8 +100,8 @@ impl<C: Config, F: ScoreFunction> Config for With<C, F> {
 shared_plan! {
     /// The shared memory of a block.
     pub struct Plan<C: Config> {
-        /// The consumers' queries.
-        queries[C::CONSUMERS]: Queries<C>,
+        /// The consumers' queries, stage by stage.
+        queries[C::CONSUMERS * C::QUERY_STAGES]: Queries<C>,
         /// The stages of keys.
         keys[C::STAGES]: Keys<C>,
         /// The stages of values.
@@ -106,9 +109,9 @@ shared_plan! {
         /// The consumers' results.
         output[C::OUTPUTS]: Queries<C>,
         /// Say that a consumer's queries have come.
-        queries_full[C::CONSUMERS]: Mbarrier,
+        queries_full[C::CONSUMERS * C::QUERY_STAGES]: Mbarrier,
         /// Say that they may be overwritten.
-        queries_empty[C::CONSUMERS]: Mbarrier,
+        queries_empty[C::CONSUMERS * C::QUERY_STAGES]: Mbarrier,
         /// The barriers of the stages of keys.
         key_pipeline: Pipeline<Of<C>>,
         /// The barriers of the stages of values.
@@ -148,6 +151,13 @@ pub struct Of<C>(PhantomData<C>);
 
 impl<C: Config> Depth for Of<C> {
     const STAGES: u32 = C::STAGES;
+}
+
+/// The stages of queries.
+pub struct QueriesOf<C>(PhantomData<C>);
+
+impl<C: Config> Depth for QueriesOf<C> {
+    const STAGES: u32 = C::QUERY_STAGES;
 }
 
 impl<C: Config> ClusterShape for Of<C> {

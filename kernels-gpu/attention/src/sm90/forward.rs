@@ -9,7 +9,9 @@ use primitives::pipeline::{Pipeline, PipelineState};
 use primitives::shared_plan::SharedType;
 use primitives::tma::LINE_BYTES;
 
-use super::config::{Alone, BOX_COLUMNS, CONSUMER_ROWS, Config, Keys, Of, Plan, Queries, WARPGROUP};
+use super::config::{
+    Alone, BOX_COLUMNS, CONSUMER_ROWS, Config, Keys, Of, Plan, Queries, QueriesOf, WARPGROUP,
+};
 use super::fragments::{Boxes, Rounded, multiply, multiply_rounded, scale_rows, zero};
 use super::schedule::{Counter, Drawn, Followed, Ticket, Work, releases};
 use crate::block_lists::{Listing, Lists, Walk};
@@ -97,11 +99,11 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_, C::Function>) {
             tma::prefetch(arguments.maps.queries);
             tma::prefetch(arguments.maps.keys);
             tma::prefetch(arguments.maps.values);
-            let mut consumer = 0;
-            while consumer < C::CONSUMERS {
-                mbarrier::init(shared.queries_full(consumer), 1);
-                mbarrier::init(shared.queries_empty(consumer), 1);
-                consumer += 1;
+            let mut place = 0;
+            while place < C::CONSUMERS * C::QUERY_STAGES {
+                mbarrier::init(shared.queries_full(place), 1);
+                mbarrier::init(shared.queries_empty(place), 1);
+                place += 1;
             }
             shared.key_pipeline().init(C::CONSUMERS);
             shared.value_pipeline().init(C::CONSUMERS);
@@ -176,7 +178,7 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_, C::Function>, shared: Plan
     let tiles = Tiles::new(params, C::BLOCK_M).count();
     let mut drawn = Drawn::first(shared.board(), arguments.counter, tiles);
     let (mut keys, mut values) = (PipelineState::START, PipelineState::START);
-    let mut parity = 0;
+    let mut queries = PipelineState::START;
     while let Some(number) = drawn.number() {
         // SAFETY: the caller's contract. A stage that was acquired is empty, and expects a block's bytes; a
         // consumer has left its queries when their barrier says so, and before the first tile.
@@ -205,7 +207,8 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_, C::Function>, shared: Plan
                     load(maps.keys, shared.key_pipeline(), keys, shared.keys(keys.stage), block);
                     keys = keys.next();
                     if index == 0 {
-                        load_queries::<C>(arguments, shared, work, parity);
+                        load_queries::<C>(arguments, shared, work, queries);
+                        queries = queries.next();
                     } else {
                         load_values(values, earlier);
                         values = values.next();
@@ -215,7 +218,6 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_, C::Function>, shared: Plan
                 }
                 load_values(values, earlier);
                 values = values.next();
-                parity ^= 1;
             }
             drawn.draw();
         }
@@ -227,33 +229,40 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_, C::Function>, shared: Plan
 /// Starts the copies of all consumers' queries.
 ///
 /// # Safety
-/// As for [`produce`]; `parity` is that of the tiles with keys before this one.
+/// As for [`produce`]; `state` is the producer's, and counts the tiles with keys before this one.
 #[inline(always)]
 unsafe fn load_queries<C: Config>(
     arguments: Arguments<'_, C::Function>,
     shared: Plan<C>,
     work: Work,
-    parity: u32,
+    state: PipelineState<QueriesOf<C>>,
 ) {
     let map = arguments.maps.queries;
     let Work { tile, sequence, .. } = work;
     let mut consumer = 0;
     while consumer < C::CONSUMERS {
         let row = (sequence.first_query + tile.first_row + consumer * CONSUMER_ROWS) as i32;
-        let full = shared.queries_full(consumer);
+        let place = place_of(state, consumer);
+        let full = shared.queries_full(place);
         // SAFETY: the caller's contract; the phase before the first counts as over.
         unsafe {
-            mbarrier::wait_parity(shared.queries_empty(consumer), parity ^ 1);
+            mbarrier::wait_parity(shared.queries_empty(place), state.phase ^ 1);
             mbarrier::arrive_expect_tx(full, Queries::<C>::BYTES);
             let mut column = 0;
             while column < C::BOXES {
                 let coords = [(column * BOX_COLUMNS) as i32, row, tile.head as i32, sequence.matrix as i32];
-                tma::load_4d(shared.queries(consumer) + column * C::QUERY_BOX, map, full, coords);
+                tma::load_4d(shared.queries(place) + column * C::QUERY_BOX, map, full, coords);
                 column += 1;
             }
         }
         consumer += 1;
     }
+}
+
+/// The place of a consumer's queries of this stage.
+#[inline(always)]
+const fn place_of<C: Config>(state: PipelineState<QueriesOf<C>>, consumer: u32) -> u32 {
+    state.stage * C::CONSUMERS + consumer
 }
 
 /// A thread of a consumer.
@@ -270,8 +279,7 @@ pub(super) struct Consumer<'a, C: Config> {
 struct Progress<C> {
     keys: PipelineState<Of<C>>,
     values: PipelineState<Of<C>>,
-    /// Parity of the number of tiles with keys so far.
-    parity: u32,
+    queries: PipelineState<QueriesOf<C>>,
 }
 
 impl<C: Config> Consumer<'_, C> {
@@ -282,7 +290,8 @@ impl<C: Config> Consumer<'_, C> {
     #[inline(always)]
     unsafe fn run(self) {
         let mut tiles = Followed::first(self.shared.board());
-        let mut at = Progress { keys: PipelineState::START, values: PipelineState::START, parity: 0 };
+        let (keys, values) = (PipelineState::START, PipelineState::START);
+        let mut at = Progress { keys, values, queries: PipelineState::START };
         // SAFETY: the caller's contract. The first turn is the first consumer's; the last one is taken back.
         unsafe {
             if C::TURNS && self.consumer + 1 == C::CONSUMERS {
@@ -313,7 +322,8 @@ impl<C: Config> Consumer<'_, C> {
     #[inline(always)]
     unsafe fn tile(self, ticket: Ticket, at: &mut Progress<C>) {
         let Self { shared, consumer, thread, .. } = self;
-        let queries = shared.queries(consumer);
+        let place = place_of(at.queries, consumer);
+        let queries = shared.queries(place);
         let mut rows = Rows::new(self.softmax_scale());
         let mut scores: C::Scores = zero();
         let mut result: C::Result = zero();
@@ -325,7 +335,7 @@ impl<C: Config> Consumer<'_, C> {
             let listed = ticket.get::<C::Function>(index);
             let (slope, mut distance) = self.slope(ticket, listed.block);
             self.set_biases(&mut scores, (slope, distance));
-            mbarrier::wait_parity(shared.queries_full(consumer), at.parity);
+            mbarrier::wait_parity(shared.queries_full(place), at.queries.phase);
             shared.key_pipeline().consumer_wait(at.keys);
             wgmma::fence_registers(&mut scores);
             wgmma::fence();
@@ -379,7 +389,7 @@ impl<C: Config> Consumer<'_, C> {
                 self.round(&mut weights, &scores, drawn);
             }
             if C::OWN_OUTPUT && thread == 0 {
-                mbarrier::arrive(shared.queries_empty(consumer));
+                mbarrier::arrive(shared.queries_empty(place));
             }
             shared.value_pipeline().consumer_wait(at.values);
             wgmma::fence_registers(&mut result);
@@ -397,7 +407,7 @@ impl<C: Config> Consumer<'_, C> {
             scale_rows(&mut result, factors);
             self.store(work, &result);
         }
-        at.parity ^= 1;
+        at.queries = at.queries.next();
     }
 
     /// Starts `S = Q K^T`, or adds it to the biases.

@@ -31,6 +31,24 @@ pub const fn steps<F: Fragment>() -> usize {
     (F::N / 8) as usize
 }
 
+/// Steps of 8 columns, of which a word has a bit for each of a thread's two columns.
+pub const WORD_STEPS: usize = 16;
+/// Columns of a word's steps.
+pub const WORD_COLUMNS: u32 = 8 * WORD_STEPS as u32;
+
+/// Which of a thread's columns of a row lie in `first..end`, a bit each. `column` is the first of them, and
+/// there are two of every eight. The assembler moves bits to predicates seven at a time.
+#[inline(always)]
+#[must_use]
+pub fn in_row(first: u32, end: u32, column: u32) -> u32 {
+    let below = |end: u32| {
+        let end = end.saturating_sub(column);
+        let bits = end / 8 * 2 + (end % 8).min(2);
+        if bits < 32 { (1 << bits) - 1 } else { u32::MAX }
+    };
+    below(end) & !below(first)
+}
+
 /// Elements of k of one instruction.
 pub const STEP: u32 = 16;
 /// Most steps of a right operand that is not contiguous along k.
@@ -282,4 +300,23 @@ pub fn scale_rows<F: Fragment>(fragment: &mut F, factors: [f32; 2]) {
             unroll!(I in 0..4, { values[4 * INDEX + I] *= factors[I / 2]; });
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_row;
+
+    /// Against asking for each of a thread's 32 columns.
+    #[test]
+    fn bits_are_the_columns_in_the_range() {
+        let first_column = 130;
+        let column = |bit: u32| first_column + bit / 2 * 8 + bit % 2;
+        for first in 120..270 {
+            for end in [first - 1, first, first + 1, first + 9, first + 30, 300] {
+                let want = (0..32).filter(|&bit| (first..end).contains(&column(bit)));
+                let want = want.fold(0, |bits, bit| bits | 1 << bit);
+                assert_eq!(in_row(first, end, first_column), want, "{first}..{end}");
+            }
+        }
+    }
 }

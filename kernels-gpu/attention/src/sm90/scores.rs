@@ -6,15 +6,18 @@ use primitives::unroll;
 
 use super::config::Config;
 use super::forward::{Arguments, Consumer};
-use super::fragments::{Fragment, Rounded, steps};
+use super::fragments::{Fragment, Rounded, WORD_COLUMNS, WORD_STEPS, in_row, steps};
 use super::line::{LEAST_SCALE, Line};
 use super::schedule::Ticket;
 use crate::block_lists::Listed;
 use crate::dropout::First;
-use crate::problem::Band;
+use crate::problem::{Band, Visible};
 use crate::score::{Position, Real, Scaled, ScoreFunction};
 
 impl<C: Config> Consumer<'_, C> {
+    /// A bit for each of a thread's keys of a row.
+    const KEYS: u32 = if C::BLOCK_N >= WORD_COLUMNS { u32::MAX } else { (1 << (C::BLOCK_N / 4)) - 1 };
+
     /// The factor of scores in the softmax: the score function gets them with it.
     #[inline(always)]
     pub(super) fn softmax_scale(self) -> f32 {
@@ -83,16 +86,33 @@ impl<C: Config> Consumer<'_, C> {
             const { assert!(C::Function::IS_PLAIN || C::BLOCK_N <= 128, "a bit for each score of a row") };
             // All are asked: behind a branch, loads of the mask's would wait for each other.
             if is_partial {
-                self.for_each(ticket, block, |row, column, at, is_in_band| {
-                    seen[row] &= !(u32::from(!(is_in_band & function.mask(at))) << column);
-                });
-            } else if ticket.blocks::<C::Function>().is_unlisted() {
-                self.for_each(ticket, block, |row, column, at, _| {
+                seen = self.in_band(ticket, block);
+            }
+            if is_partial || ticket.blocks::<C::Function>().is_unlisted() {
+                self.for_each(ticket, block, |row, column, at| {
                     seen[row] &= !(u32::from(!function.mask(at)) << column);
                 });
             }
         }
         seen
+    }
+
+    /// Which keys of a block the band shows to the thread's two rows: a bit each. Bits without a key are set.
+    ///
+    /// # Safety
+    /// As for [`Ticket::place`].
+    #[inline(always)]
+    unsafe fn in_band(self, ticket: Ticket, block: u32) -> [u32; 2] {
+        // SAFETY: the caller's contract.
+        let (tile, sequence) = unsafe { ticket.place() };
+        let band = self.arguments.params.band;
+        let place = Self { thread: misc::opaque(self.thread), ..self };
+        let diagonal = band.diagonal(sequence.queries, sequence.keys) + (tile.first_row + place.row()) as i32;
+        let column = block * C::BLOCK_N + place.thread % 4 * 2;
+        [0, 8].map(|below| {
+            let Visible { first, end } = band.visible(diagonal + below, sequence.keys);
+            in_row(first, end, column) | !Self::KEYS
+        })
     }
 
     /// Which weights of a block of the thread's two rows are kept by dropout: a bit each.
@@ -147,7 +167,7 @@ impl<C: Config> Consumer<'_, C> {
                 return;
             }
             let (x, scale) = (scores.as_mut(), params.scale);
-            self.for_each(ticket, block, |row, column, at, _| {
+            self.for_each(ticket, block, |row, column, at| {
                 let x = &mut x[column / 2 * 4 + 2 * row + column % 2];
                 *x = function.score(Scaled::score(*x, scale), at).value();
             });
@@ -164,13 +184,13 @@ impl<C: Config> Consumer<'_, C> {
     }
 
     /// Calls `each` for all of the thread's scores of a block: with the row and the column among the
-    /// thread's, the position, and whether the band shows it. Rows and columns beyond the last ones have the
-    /// place of the last ones, so that no function looks beyond what there is.
+    /// thread's, and the position. Rows and columns beyond the last ones have the place of the last ones, so
+    /// that no function looks beyond what there is.
     ///
     /// # Safety
     /// As for [`run`](super::forward::run).
     #[inline(always)]
-    unsafe fn for_each(self, ticket: Ticket, block: u32, mut each: impl FnMut(usize, usize, Position, bool)) {
+    unsafe fn for_each(self, ticket: Ticket, block: u32, mut each: impl FnMut(usize, usize, Position)) {
         // SAFETY: the caller's contract.
         let (tile, sequence) = unsafe { ticket.place() };
         let band = self.arguments.params.band;
@@ -180,22 +200,17 @@ impl<C: Config> Consumer<'_, C> {
         let diagonal = band.diagonal(sequence.queries, sequence.keys) + row as i32;
         let [last_query, last_key] = [sequence.queries - 1, sequence.keys - 1];
         let distance = (column as i32 - diagonal) as f32;
-        let bounds = [0, 8].map(|below| {
-            let visible = band.visible(diagonal + below, sequence.keys);
-            [visible.first as i32 - column as i32, visible.end as i32 - column as i32]
-        });
         // Row by row inside: places with the same distance are beside each other.
         unroll!(STEP in 0..32, {
             if STEP < steps::<C::Scores>() {
                 unroll!(ROW in 0..2, {
                     let query = (row + 8 * ROW as u32).min(last_query);
-                    let [first, end] = bounds[ROW];
                     unroll!(I in 0..2, {
                         let offset = (8 * STEP + I) as i32;
                         let key = (column + offset as u32).min(last_key);
                         let distance = distance + (offset - 8 * ROW as i32) as f32;
                         let at = Position { batch: tile.batch, head: tile.head, query, key, distance };
-                        each(ROW, 2 * STEP + I, at, offset >= first && offset < end);
+                        each(ROW, 2 * STEP + I, at);
                     });
                 });
             }
@@ -230,14 +245,18 @@ pub(super) unsafe fn hide<S: Fragment>(scores: &mut S, band: Band, ticket: Ticke
     let diagonal = band.diagonal(sequence.queries, sequence.keys) + (tile.first_row + row) as i32;
     let x = scores.as_mut();
     unroll!(ROW in 0..2, {
-        let visible = band.visible(diagonal + 8 * ROW as i32, sequence.keys);
-        let (first, end) = (visible.first as i32 - column as i32, visible.end as i32 - column as i32);
-        unroll!(STEP in 0..32, {
-            if STEP < steps::<S>() {
-                unroll!(I in 0..2, {
-                    let key = (8 * STEP + I) as i32;
-                    if key < first || key >= end {
-                        x[4 * STEP + 2 * ROW + I] = f32::NEG_INFINITY;
+        let Visible { first, end } = band.visible(diagonal + 8 * ROW as i32, sequence.keys);
+        unroll!(WORD in 0..2, {
+            if WORD * WORD_STEPS < steps::<S>() {
+                let seen = in_row(first, end, column + WORD as u32 * WORD_COLUMNS);
+                unroll!(STEP in 0..16, {
+                    let step = WORD * WORD_STEPS + STEP;
+                    if step < steps::<S>() {
+                        unroll!(I in 0..2, {
+                            if seen & 1 << (2 * STEP + I) == 0 {
+                                x[4 * step + 2 * ROW + I] = f32::NEG_INFINITY;
+                            }
+                        });
                     }
                 });
             }

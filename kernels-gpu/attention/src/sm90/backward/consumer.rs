@@ -15,7 +15,7 @@ use crate::dropout::First;
 use crate::problem::{KeyTile, Seen};
 use crate::score::ScoreFunction;
 use crate::sm90::config::WARPGROUP;
-use crate::sm90::fragments::{Boxes, Rounded, multiply, steps};
+use crate::sm90::fragments::{Boxes, Rounded, in_row, multiply, steps};
 
 /// A thread of a consumer.
 #[derive(Clone, Copy)]
@@ -218,16 +218,15 @@ impl<C: Config> Consumer<'_, C> {
         let thread = misc::opaque(self.thread);
         let first_key = Self { thread, ..self }.first_key(tile);
         // From the thread's first query of the tile.
-        let column = (block * C::BLOCK_M + thread % 4 * 2) as i32;
+        let column = block * C::BLOCK_M + thread % 4 * 2;
         let x = weights.as_mut();
         unroll!(ROW in 0..2, {
             let Seen { first, end } = self.arguments.params.band.seen_by(sequence, first_key + 8 * ROW as u32);
-            let (first, end) = (first as i32 - column, end as i32 - column);
+            let seen = in_row(first, end, column);
             unroll!(STEP in 0..16, {
                 if STEP < steps::<C::Scores>() {
                     unroll!(I in 0..2, {
-                        let query = (8 * STEP + I) as i32;
-                        if query < first || query >= end {
+                        if seen & 1 << (2 * STEP + I) == 0 {
                             x[4 * STEP + 2 * ROW + I] = 0.0;
                         }
                     });

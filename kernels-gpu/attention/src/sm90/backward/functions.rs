@@ -16,7 +16,7 @@ use super::consumer::{Consumer, only};
 use super::work::{Turn, Work};
 use crate::problem::Seen;
 use crate::score::{Dual, Position, Real, Scaled, ScoreFunction};
-use crate::sm90::fragments::{Rounded, steps};
+use crate::sm90::fragments::{Rounded, in_row, steps};
 
 /// Where a thread's scores of a tile stand: two keys, 8 apart, and two of every eight queries.
 #[derive(Clone, Copy)]
@@ -100,8 +100,11 @@ impl<C: Config> Consumer<'_, C> {
         let (places, Work { sequence, .. }) = unsafe { (self.places(turn), Work::told(self.shared.work())) };
         let band = self.arguments.params.band;
         let mut seen = [0, 8].map(|below| {
-            let by_band = || in_tile(band.seen_by(sequence, places.first_key + below), places.first_query);
-            if BAND { by_band() | !Self::QUERIES } else { u32::MAX }
+            if !BAND {
+                return u32::MAX;
+            }
+            let Seen { first, end } = band.seen_by(sequence, places.first_key + below);
+            in_row(first, end, places.first_query) | !Self::QUERIES
         });
         unroll!(STEP in 0..16, {
             if STEP < steps::<C::Scores>() {
@@ -184,37 +187,5 @@ impl<C: Config> Consumer<'_, C> {
             }
         });
         kept
-    }
-}
-
-/// Which of a thread's queries of a tile are among these, a bit each. `column` is the first of them; the
-/// others are those of an accumulator's row, two of every eight.
-#[inline(always)]
-fn in_tile(Seen { first, end }: Seen, column: u32) -> u32 {
-    let below = |end: u32| {
-        let end = end.saturating_sub(column);
-        let bits = end / 8 * 2 + (end % 8).min(2);
-        if bits < 32 { (1 << bits) - 1 } else { u32::MAX }
-    };
-    below(end) & !below(first)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::in_tile;
-    use crate::problem::Seen;
-
-    /// Against asking each of a thread's 32 queries.
-    #[test]
-    fn bits_are_the_queries_that_see_the_key() {
-        let column = 130;
-        let query = |bit: u32| column + bit / 2 * 8 + bit % 2;
-        for first in 120..270 {
-            for end in [first - 1, first, first + 1, first + 9, first + 30, 300] {
-                let want = (0..32).filter(|&bit| (first..end).contains(&query(bit)));
-                let want = want.fold(0, |bits, bit| bits | 1 << bit);
-                assert_eq!(in_tile(Seen { first, end }, column), want, "{first}..{end}");
-            }
-        }
     }
 }
