@@ -4,6 +4,7 @@ use cuda_std::{async_copy, mbarrier, shared, thread, tma, vector};
 use ironwarp_primitives::cluster::{ClusterCoord, ClusterShape};
 use ironwarp_primitives::pipeline::{CopyPipeline, Depth, Pipeline, PipelineState, Stages};
 use ironwarp_primitives::shared_plan::{SharedPlan, SharedType};
+use ironwarp_primitives::tma::{LINE_BYTES, Major, TmaTile};
 use simt::{LaunchConfig, Options};
 
 const SEEDS: u64 = 20;
@@ -140,4 +141,36 @@ fn all_threads_copy_and_use_by_cp_async() {
         // SAFETY: the thread's own number.
         unsafe { simt::memory::store((memory.to as *mut f32).add(thread as usize), sum) };
     });
+}
+
+/// Blocks of a cluster share out a tile, each line once, in boxes of equal size that do not cross 128 bytes of
+/// rows where k is not contiguous.
+#[test]
+fn blocks_share_out_every_line_of_a_tile_once() {
+    for (major, rows, span, sharers) in [
+        (Major::K, 128, 64, 4),
+        (Major::K, 144, 64, 2),
+        (Major::Mn, 128, 64, 4),
+        (Major::Mn, 96, 64, 2),
+        (Major::Mn, 256, 64, 2),
+        (Major::Mn, 64, 32, 4),
+    ] {
+        assert!(major.can_share(rows, span, sharers), "{major:?} {rows} {sharers}");
+        let lines = (major.bytes(rows) / LINE_BYTES) as usize;
+        let mut seen = vec![0; lines];
+        for index in 0..sharers {
+            let TmaTile { first, part, box_lines, .. } =
+                TmaTile::new(major, [rows, span], [index, sharers], 0);
+            assert!(part.is_multiple_of(box_lines), "{major:?} {rows} {sharers}");
+            for start in (first..first + part).step_by(box_lines as usize) {
+                let end = start + box_lines;
+                assert!(major == Major::K || start / span == (end - 1) / span, "{start} to {end}");
+                seen[start as usize..end as usize].iter_mut().for_each(|count| *count += 1);
+            }
+        }
+        assert_eq!(seen, vec![1; lines], "{major:?} {rows} {sharers}");
+    }
+    // 36 rows a block are no whole pattern; 96 lines of a block are a box and a half.
+    assert!(!Major::K.can_share(144, 64, 4));
+    assert!(!Major::Mn.can_share(144, 64, 2));
 }
