@@ -41,8 +41,8 @@ impl Major {
         }
     }
 
-    /// Can so many blocks share out the copies of a tile of so many rows, where 128 bytes are `span` elements?
-    /// Each copies whole rows of the swizzle's pattern, in boxes of equal size.
+    /// Can so many blocks share out the copies of a tile of so many rows, where 128 bytes are `span`
+    /// elements? Each copies whole rows of the swizzle's pattern, in boxes of equal size.
     #[must_use]
     pub const fn can_share(self, rows: u32, span: u32, sharers: u32) -> bool {
         let lines = self.bytes(rows) / LINE_BYTES;
@@ -56,8 +56,8 @@ impl Major {
 }
 
 /// A block's part of the copies of a tile: all of it, or, where blocks of a cluster need the same tile, an
-/// equal part that goes to all of them at once. A tile has a line of 128 bytes for each row of m or n; where k
-/// is not contiguous, a line is an element of k, of `span` rows.
+/// equal part that goes to all of them at once. A tile has a line of 128 bytes for each row of m or n; where
+/// k is not contiguous, a line is an element of k, of `span` rows.
 #[derive(Clone, Copy)]
 pub struct TmaTile {
     /// How the operand lies.

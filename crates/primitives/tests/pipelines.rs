@@ -143,8 +143,8 @@ fn all_threads_copy_and_use_by_cp_async() {
     });
 }
 
-/// Blocks of a cluster share out a tile, each line once, in boxes of equal size that do not cross 128 bytes of
-/// rows where k is not contiguous.
+/// Blocks of a cluster share out a tile, each line once, in boxes of equal size that do not cross 128 bytes
+/// of rows where k is not contiguous.
 #[test]
 fn blocks_share_out_every_line_of_a_tile_once() {
     for (major, rows, span, sharers) in [

@@ -10,8 +10,8 @@
 //! | of a column, or none | a tile of 64 x 64 through shared memory, read along columns and written along rows |
 //!
 //! The kernel does not write `y` behind the last column of a row, and no code may read there. Each element
-//! size has an entry. A launch copies two matrices, both operands of a product: a second launch would wait for
-//! the first.
+//! size has an entry. A launch copies two matrices, both operands of a product: a second launch would wait
+//! for the first.
 
 use cuda_std::{grid, kernel, shared, shared_array, thread, vector};
 use layout::UNIT_BYTES;
@@ -98,9 +98,9 @@ pub struct RepackPair {
 ///
 /// # Safety
 /// What the strides reach from `x` is readable; `y` begins at a 16-byte boundary, holds `batch * rows *
-/// pitch` elements, and is apart from `x`; the same of `other_x` and `other_y` and the second matrix. A matrix
-/// without rows has no elements at either. [`RepackShape::blocks`] blocks of both along x, at least one along
-/// z, of [`THREADS`] threads.
+/// pitch` elements, and is apart from `x`; the same of `other_x` and `other_y` and the second matrix. A
+/// matrix without rows has no elements at either. [`RepackShape::blocks`] blocks of both along x, at least
+/// one along z, of [`THREADS`] threads.
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn gemm_repack_b8(
     pair: RepackPair,
@@ -225,8 +225,8 @@ unsafe fn gather_unit<T: Element>(problem: RepackShape, x: *const T, y: *mut T, 
     }
 }
 
-/// Copies the tile of the matrix's block of this number, read with neighbouring threads along x's columns, written with them along y's
-/// rows.
+/// Copies the tile of the matrix's block of this number, read with neighbouring threads along x's columns,
+/// written with them along y's rows.
 ///
 /// # Safety
 /// * `x` is valid for reads of one matrix, `y` for writes of one.

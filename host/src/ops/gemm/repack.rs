@@ -88,8 +88,8 @@ pub(super) fn repack(
 /// and 2.36 TB/s on an H100 alone, less in front of a product, and on an H200.
 const ALONG: f64 = 0.806;
 const ACROSS: f64 = 0.6;
-/// The launch, which copies both operands if both are to be, and the allocation, microseconds, by what products
-/// on an H200 take that have one.
+/// The launch, which copies both operands if both are to be, and the allocation, microseconds, by what
+/// products on an H200 take that have one.
 const START_US: f64 = 2.8;
 
 /// How long the copies of both operands take, if they are wanted: of `[m, k]` and of `[k, n]`.
@@ -205,7 +205,7 @@ fn launch_both(stream: &Stream, first: &mut Copying<'_>, second: Option<&mut Cop
     }
 }
 
-/// What is copied and where to, twice.
+/// Two matrices and the places of their copies.
 type Operands<'a> = (
     RepackPair,
     DeviceView<'a, u8>,

@@ -45,7 +45,7 @@ pub(super) unsafe fn init<C: Config>(block: Block<C>) {
 }
 
 /// A barrier of all whom the copies concern: the cluster, or the block. The fence has released the barriers.
-/// Which of both, the launch does not say: behind a branch the assembler would no longer know that the threads
+/// There is no branch on the launch's shape: behind one the assembler would no longer know that the threads
 /// of a warp are together, and keep everything in registers of the threads.
 ///
 /// # Safety

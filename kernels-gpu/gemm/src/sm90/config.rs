@@ -57,7 +57,7 @@ pub trait Config: Copy + 'static {
     const CLUSTER_M: u32;
     /// Blocks of a cluster beside each other: they share rows of A.
     const CLUSTER_N: u32;
-    /// Whether launches say both, in place of these, by [`GemmShape::cluster`](super::tile_scheduler::GemmShape::cluster).
+    /// Whether launches say both, in place of these, by [`GemmShape::cluster`].
     const ANY_CLUSTER: bool = false;
     /// Whether the result is stored transposed.
     const TRANSPOSED: bool;

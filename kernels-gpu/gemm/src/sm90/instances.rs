@@ -196,9 +196,10 @@ impl Entry {
     }
 }
 
-/// Columns of the tiles of 128 rows that launches put in clusters of any shape. Of narrower ones, and of tiles
-/// of 64 rows, clusters gained 1 to 4 % on an H200, and what the producer does for sharing cost launches
-/// without clusters 0.3 us; of wider ones they gained nothing.
+/// Columns of the tiles of 128 rows that launches put in clusters of any shape. Of narrower ones, and of
+/// tiles of 64 rows, clusters gained 1 to 4 % on an H200, and what sharing takes cost launches without
+/// clusters 0.3 us; of wider ones they gained nothing. (8 bits: not measured so. tf32 with A in registers:
+/// the assembler serialises its products.)
 const SHARED_COLUMNS: RangeInclusive<u32> = 96..=144;
 
 /// Kernels: name, types of A, B and of 16-bit results, orders, accumulators, consumers, how they share,

@@ -203,15 +203,15 @@ impl<C: Config> TileScheduler<C> for PersistentScheduler {
     }
 }
 
-/// How many clusters have so many tiles, each `across` of them: a power of two, so that kernels whose clusters
-/// the launch shapes divide no numbers of the launch.
+/// How many clusters have so many tiles, each `across` of them: a power of two, so that kernels whose
+/// clusters the launch shapes divide no numbers of the launch.
 #[inline(always)]
 const fn of_clusters(tiles: u32, across: u32) -> u32 {
     (tiles + across - 1) >> across.trailing_zeros()
 }
 
-/// First row and column of the tile, of so many columns, of the block at `place` in the cluster, `across` blocks
-/// below and beside each other, that computes tile `tile`.
+/// First row and column of the tile, of so many columns, of the block at `place` in the cluster, `across`
+/// blocks below and beside each other, that computes tile `tile`.
 #[inline(always)]
 pub(super) fn first_of<C: Config>(
     across: [u32; 2],

@@ -540,8 +540,8 @@ const MOST_TILES_IN_BOXES: u32 = 16;
 /// Rows of a box are multiples of the swizzle's.
 const BOX_GRANULE: u32 = 8;
 
-/// Lines of the boxes of A and B: of operands that are contiguous along k rows, a block's part of the tile, or
-/// less where that leaves boxes out; else elements of k.
+/// Lines of the boxes of A and B: of operands that are contiguous along k rows, a block's part of the tile,
+/// or less where that leaves boxes out; else elements of k.
 pub(super) fn box_rows(entry: &Entry, width: u32, view: &View) -> [u32; 2] {
     let ([block_m, block_n, span], [across_m, across_n, _]) = (entry.block, entry.cluster);
     // A narrower tile ends as a matrix does.

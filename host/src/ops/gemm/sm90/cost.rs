@@ -29,8 +29,8 @@ const SECTOR_BYTES: usize = 32;
 /// A launch, the first stage's way, and how much longer clusters of blocks take to start.
 const START_US: f64 = 1.78;
 const CLUSTER_US: f64 = 0.44;
-/// What a cluster of the launch's shape has to be ahead by, since few of them were timed: the choice over 30
-/// products is as good with any margin up to this, and listed products keep what was fastest.
+/// By so much a cluster of the launch's shape has to be ahead, since few of them were timed: the choice over
+/// 30 products is as good with any margin up to this, and listed products keep what was fastest.
 const SHAPED_MARGIN: f64 = 1.10;
 /// Rates of one multiprocessor in a microsecond: operations on 16-bit types, bytes that it asks L2 for, and
 /// bytes that come into its shared memory, those that another block of the cluster asks for too.

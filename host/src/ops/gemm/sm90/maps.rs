@@ -16,8 +16,8 @@ use super::candidates::{Source, by_tma, source};
 pub(crate) const K_BYTES: u32 = 128;
 pub(crate) const BOX: u32 = 64;
 
-/// The map of an operand `[m, k]` (or `[n, k]`), contiguous along k, in boxes of so many rows, or along m, of so
-/// many elements of k.
+/// The map of an operand `[m, k]` (or `[n, k]`), contiguous along k, in boxes of so many rows, or along m, of
+/// so many elements of k.
 pub(crate) fn operand_map<'a>(matrix: Matrix<'a>, along_k: bool, lines_of_box: u32) -> Result<TensorMap<'a>> {
     let Shape { rows: m, columns: k, row, column, batch, matrix: stride, .. } = matrix.shape;
     let span = K_BYTES / matrix.dtype.size() as u32;
