@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 use cuda_std::{cluster, thread};
 
 /// Blocks of a cluster, at most, that every device takes.
-const MOST_BLOCKS: u32 = 8;
+pub const MOST_BLOCKS: u32 = 8;
 
 /// The shape of a cluster that the compiler knows.
 pub trait ClusterShape {
@@ -32,15 +32,6 @@ pub trait Cluster: Copy {
     fn m(self) -> u32;
     /// Blocks beside each other.
     fn n(self) -> u32;
-    /// Blocks that share k out.
-    fn k(self) -> u32;
-
-    /// Blocks of a cluster.
-    #[inline(always)]
-    #[must_use]
-    fn blocks(self) -> u32 {
-        self.m() * self.n() * self.k()
-    }
 
     /// Blocks whose multicast copies write a block's shared memory, itself included: its row's and its
     /// column's.
@@ -83,11 +74,6 @@ impl<S: ClusterShape> Cluster for Fixed<S> {
     #[inline(always)]
     fn n(self) -> u32 {
         S::N
-    }
-
-    #[inline(always)]
-    fn k(self) -> u32 {
-        S::K
     }
 }
 

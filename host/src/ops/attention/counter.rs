@@ -8,6 +8,8 @@
 //!   of the one before it waits for that end before it draws.
 //! * A graph may be replayed beside launches of the stream, so a captured launch has a word of its own, which
 //!   the graph keeps and clears. Replays of one graph follow each other, on whatever streams.
+//! * A capture that a program begins by the driver's own calls is unknown here, and would take the stream's
+//!   word into its graph: launches of attention do not belong in one.
 //! * While one stream is captured, others draw from their words as always: they are not part of the graph.
 //! * A stream that goes frees its word behind its work. Its queue may be another stream's afterwards, which
 //!   makes a word of its own.

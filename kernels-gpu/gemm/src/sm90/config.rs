@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 
 use cuda_std::misc;
-use primitives::cluster::{Cluster, Coord};
+use primitives::cluster::{Cluster, Coord, MOST_BLOCKS};
 use primitives::pipeline::{Depth, Pipeline};
 use primitives::shared_plan::{Mbarrier, SharedPlan, SharedType};
 use primitives::tma::{LINE_BYTES, Major};
@@ -141,7 +141,7 @@ pub trait Config: Copy + 'static {
             "registers are shared out for one or two consumers"
         );
         assert!(!Self::PING_PONG || Self::CONSUMERS == 2, "two take turns");
-        assert!(Self::CLUSTER <= 8, "beyond what is portable");
+        assert!(Self::CLUSTER <= MOST_BLOCKS, "beyond what is portable");
         assert!(
             Self::CLUSTER_K <= 2
                 && Self::BLOCK_N == Self::CLUSTER_K * Self::STORED_N
@@ -167,6 +167,10 @@ pub trait Config: Copy + 'static {
         assert!(
             !Self::ANY_CLUSTER || (Self::CLUSTER == 1 && !Self::DIRECT && !Self::SPARES),
             "blocks share boxes alone, and a producer that gives its registers away has too few for that"
+        );
+        assert!(
+            Self::CLUSTER_M.is_power_of_two() && Self::CLUSTER_N.is_power_of_two(),
+            "places in a cluster are found by shifts"
         );
         let [a, b] = [Self::Operands::MAJOR_A, Self::Operands::MAJOR_B];
         let span = <Self::Operands as Operands>::BLOCK_K;
@@ -283,11 +287,6 @@ impl<C: Config> Cluster for Clusters<C> {
     #[inline(always)]
     fn n(self) -> u32 {
         if C::ANY_CLUSTER { self.launched[1] } else { C::CLUSTER_N }
-    }
-
-    #[inline(always)]
-    fn k(self) -> u32 {
-        C::CLUSTER_K
     }
 
     /// Without a division, of powers of two.

@@ -6,6 +6,7 @@ use core::ops::RangeInclusive;
 use cuda_std::tma::TensorMap;
 use cuda_std::wgmma::{BF16, E4M3, E5M2, ElementType, F16, Operand, TF32};
 use cuda_std::{KernelArgs, kernel, thread};
+use primitives::cluster::MOST_BLOCKS;
 use primitives::tma::Major;
 
 use super::block_scaled::{block_scaled, block_scaled_grouped};
@@ -158,11 +159,15 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Can its blocks share operands in clusters of so many blocks below and beside each other?
+    /// Can its blocks share operands in clusters of so many blocks below and beside each other? Powers of
+    /// two, together at most as many as every device takes.
     pub const fn can_cluster(&self, [m, n]: [u32; 2]) -> bool {
         let ([block_m, block_n, span], [own_m, own_n, _]) = (self.block, self.cluster);
         m == own_m && n == own_n
             || self.any_cluster
+                && m.is_power_of_two()
+                && n.is_power_of_two()
+                && m * n <= MOST_BLOCKS
                 && Major::of(self.trans_a).can_share(block_m, span, n)
                 && Major::of(self.trans_b).can_share(block_n, span, m)
     }

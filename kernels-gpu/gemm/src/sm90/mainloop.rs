@@ -26,9 +26,10 @@ const SPARING_REGISTERS: [u32; 2] = [24, 240];
 ///
 /// # Safety
 /// The maps are as [`Maps`] says for `C` and the shape. The launch has blocks of `C::THREADS` threads along x
-/// with `C::SHARED` bytes of dynamic shared memory, in clusters of `C::CLUSTER` along x. The scheduler's
-/// tiles are tiles of the product, in the same order for all callers, and each is one cluster's. It reads no
-/// memory before the first `has_tile`. The epilogue may write the tiles.
+/// with `C::SHARED` bytes of dynamic shared memory, in clusters of `C::CLUSTER` along x, or with
+/// [`Config::ANY_CLUSTER`] of as many as [`GemmShape::cluster`] says. The scheduler's tiles are tiles of the
+/// product, in the same order for all callers, and each is one cluster's. It reads no memory before the first
+/// `has_tile`. The epilogue may write the tiles.
 #[inline(always)]
 pub unsafe fn run<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>>(
     maps: Maps,

@@ -39,9 +39,10 @@
 //! whose threads lack a quarter of their vectors (1.10 of shared memory), and at 5120 with a weight alone,
 //! whose blocks of five warps leave four of 24 without work (1.03).
 //!
-//! A residual with an activation was not measured: it goes by the residual. Residuals with nothing, RMS norms
-//! with nothing or with a bias were not either: they stay in shared memory. f16 goes by bf16, and a length by
-//! the nearest power of two.
+//! A residual with an activation was not measured: it goes by the residual. Nor was layer norm of a residual
+//! with a weight alone, which goes by RMS norm's. Residuals with nothing, RMS norms with nothing or with a
+//! bias were not either: they stay in shared memory. f16 goes by bf16, and a length by the nearest power of
+//! two.
 
 use super::{MAX_CLUSTER, MAX_ROWS, Plan, Shape};
 use primitives::access::VECTOR_BYTES;
@@ -77,12 +78,7 @@ pub struct KeptNorm {
 }
 
 impl KeptNorm {
-    /// Whether the engine has code for it: a weight and a bias, or no bias and no activation.
-    pub const fn has_code(self) -> bool {
-        if self.has_bias { self.has_weight } else { !self.has_activation }
-    }
-
-    /// Whether it is one of those that were measured, with so many inputs.
+    /// Whether it is one of those that were measured, with so many inputs, or goes by one.
     const fn is_measured(self, inputs: u32) -> bool {
         match (self.has_weight, self.has_bias) {
             (true, true) => self.is_centered,
@@ -103,9 +99,9 @@ impl Plan {
     }
 
     /// The plan of the engine that has rows in registers, with so many rows a block, or fewer where there are
-    /// few. Rows that make no full wave of such blocks go to blocks of a quarter as many. `None` for rows
-    /// that do not begin at 16-byte boundaries, that are too long for a cluster, or that leave more than a
-    /// quarter of its lanes' registers empty.
+    /// few. From four rows a block on, those that make no full wave go to blocks of a quarter as many. `None`
+    /// for rows that do not begin at 16-byte boundaries, that are too long for a cluster, or that leave more
+    /// than a quarter of its lanes' registers empty.
     pub const fn in_registers(shape: &Shape, turns: u32, multiprocessors: u32) -> Option<Self> {
         let (vectors, of_warp) = (shape.vectors(), 32 * kept_vectors(shape.size) as u64);
         let is_whole = (shape.columns as u64 * shape.size as u64).is_multiple_of(VECTOR_BYTES as u64);

@@ -34,9 +34,9 @@ const WAVES_OF_BLOCKS: [u32; 3] = [1, 2, 4];
 /// Parts of k, at most, by blocks that share out each. On an H200, and in parts alone: 1024 x 256 x 12544 in
 /// four 17.8 us, 20.0; 256 x 512 x 50176 in eight 33.0, 32.2; 512 x 128 x 50176 in sixteen 25.1, 23.3.
 const MOST_PARTS_IN_SHARES: u32 = 4;
-/// Blocks of a cluster below and beside each other. Over 30 products on an H200 the fastest of all
-/// configurations takes 1.023 of the time without clusters in place of these, 1.006 without those of four in
-/// a line; clusters of eight gain nothing.
+/// Blocks of a cluster below and beside each other. Over 30 products on an H200, with the kernels that take
+/// them, the fastest configuration without these takes 1.015 of the time, without those of four in a line
+/// 1.003; clusters of eight gained nothing.
 const CLUSTERS: [[u32; 2]; 6] = [[1, 1], [2, 1], [1, 2], [2, 2], [4, 1], [1, 4]];
 /// How much longer two bands take than each of them, and how much shorter they are to be estimated than one:
 /// where they were estimated to gain 2 or 3 %, they lost 10 to 30 (three of eight products on an H100).
