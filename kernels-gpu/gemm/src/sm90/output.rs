@@ -163,9 +163,9 @@ impl<'a> Output<'a> {
 ///
 /// | map | dimensions | box |
 /// |---|---|---|
-/// | `a` ([`Major::K`](primitives::tma::Major)) | k, m | 128 bytes of k x `BLOCK_M` by the cluster's columns |
-/// | `b` | k, n | 128 bytes of k x `BLOCK_N` by the cluster's rows |
-/// | both, `Major::Mn` | m or n, k | 128 bytes of m or n x as many elements of k, or the block's part of them |
+/// | `a` ([`Major::K`](primitives::tma::Major)) | k, m | 128 bytes of k x `BLOCK_M` / the cluster's columns |
+/// | `b` | k, n | 128 bytes of k x `BLOCK_N` / the cluster's rows |
+/// | both, `Major::Mn` | m or n, k | 128 bytes of m or n x the block's part of a stage's k |
 /// | `c`, `source` | n, m | `STORE_COLUMNS` x 64 |
 /// | the same, transposed | m, n | 64 x `STORE_COLUMNS` |
 ///
