@@ -13,14 +13,26 @@ pub const BOX_ELEMENTS: u32 = 64;
 const PATTERN_LINES: u32 = 8;
 /// Bytes of such a box.
 pub const BOX_BYTES: u32 = BOX_ELEMENTS * LINE_BYTES;
+/// Units of 16 bytes in a line.
+const LINE_UNITS: u32 = LINE_BYTES / 16;
+
+/// Elements along m (or n) of the boxes of an operand whose `side` is contiguous, where 128 bytes are `span`
+/// elements and blocks share no tile: those of a line or, where the side is shorter, of the units of 16 bytes
+/// that it has. The copy engine would fill the rest of each line with zeros, which takes longer than to copy
+/// it; so it stays as it was, and what is multiplied there goes nowhere. An empty side has the line.
+#[inline(always)]
+#[must_use]
+pub const fn box_width(side: u32, span: u32) -> u32 {
+    if side == 0 || side >= span { span } else { side.next_multiple_of(span / LINE_UNITS) }
+}
 
 /// How the operand lies in memory, and so in a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Major {
     /// k is contiguous: a box is [`TmaTile::box_lines`] rows of m (or n) by 128 bytes of k.
     K,
-    /// m (or n) is contiguous: boxes of 128 bytes of it by as many elements of k, one behind the other; or by
-    /// fewer, where blocks share a tile out.
+    /// m (or n) is contiguous: boxes of 128 bytes of it ([`box_width`]) by as many elements of k, one behind
+    /// the other; or by fewer, where blocks share a tile out.
     Mn,
 }
 
@@ -102,7 +114,8 @@ impl TmaTile {
         let inside = if left < self.rows { left } else { self.rows };
         let of_box = match self.major {
             Major::K => self.box_lines,
-            Major::Mn => self.span,
+            Major::Mn if self.is_shared => self.span,
+            Major::Mn => box_width(end, self.span),
         };
         // The other branch is for the compiler, which sees a division by 0.
         if of_box > 0 { inside.div_ceil(of_box) * of_box } else { inside }

@@ -261,7 +261,27 @@ impl Description {
 
     /// Bytes that a copy moves, with the elements outside the tensor: the barrier has to expect these.
     pub fn box_bytes(&self) -> usize {
-        (0..MAX_RANK).map(|axis| self.copied(axis) as usize).product::<usize>() * self.data_type.bytes()
+        self.rows() * self.row_bytes()
+    }
+
+    /// Bytes of a row of the box.
+    pub fn row_bytes(&self) -> usize {
+        self.copied(0) as usize * self.data_type.bytes()
+    }
+
+    /// Bytes from a row of the box to the next in shared memory: with a swizzle all of its span. A copy leaves
+    /// those between shorter rows as they are.
+    pub fn row_pitch(&self) -> usize {
+        self.swizzle.span().unwrap_or(self.row_bytes())
+    }
+
+    /// Bytes of shared memory from the box's first byte to the last one's row's end.
+    pub fn shared_bytes(&self) -> usize {
+        self.rows() * self.row_pitch()
+    }
+
+    fn rows(&self) -> usize {
+        (1..MAX_RANK).map(|axis| self.copied(axis) as usize).product()
     }
 }
 

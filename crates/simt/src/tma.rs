@@ -102,14 +102,14 @@ fn load_tile(
     location: &'static Location<'static>,
 ) {
     const OP: &str = LOAD;
-    let bytes = tile.map.box_bytes();
+    let (bytes, extent) = (tile.map.box_bytes(), tile.map.shared_bytes());
     let site = RawSite::of(location);
     let targets = destinations(thread, dst, bar, multicast, location);
     let mut arrivals: Vec<(*mut u8, Arrival)> = Vec::with_capacity(targets.len());
     for (to, bar) in &targets {
-        require_box(thread, to, bytes, OP, location);
+        require_box(thread, to, extent, OP, location);
         let arrival = mbarrier::begin_copy(thread, bar, bytes, OP, location);
-        bulk::write_shared(thread, to, bytes, arrival.operation(), site);
+        bulk::write_shared(thread, to, extent, arrival.operation(), site);
         arrivals.push((to.block.arena.base(), arrival));
     }
     let operation = arrivals[0].1.operation();
@@ -189,7 +189,7 @@ unsafe fn send(
             thread.fail(FaultKind::BulkCopyInvalid, location, message)
         }
     });
-    let bytes = tile.map.box_bytes();
+    let bytes = tile.map.shared_bytes();
     let from = bulk::own_source(thread, src, op, location);
     require_box(thread, &from, bytes, op, location);
     let writes = tile.rows().filter(|row| row.inside != 0).map(|row| (row.address, row.inside)).collect();

@@ -13,6 +13,7 @@ use gemm::sm90::tile_scheduler::GemmShape;
 use half::{bf16, f16};
 use ironwarp::tma::{L2Promotion, Swizzle, TensorMap, Tiling};
 use ironwarp::{Device, DeviceBuffer, DevicePtr, LaunchConfig, Result, Stream};
+use primitives::tma::box_width;
 use testkit::Random;
 
 /// A stream of a device that runs these kernels: compute capability 9.0, and no other.
@@ -235,8 +236,14 @@ fn check(stream: &Stream, entry: &Entry, launch: Launch, case: Case, seed: u64) 
     let lines = |block: u32, sharers: u32| span.min(block.next_multiple_of(span) / sharers);
     let box_of = |part: u32| if boxes && entry.skips && part.is_multiple_of(16) { part / 2 } else { part };
     let [rows_a, rows_b] = [box_of(block_m / across_n), box_of(block_n / across_m)];
-    let tile_a = [span, if entry.trans_a { lines(block_m, across_n) } else { rows_a }];
-    let tile_b = [span, if entry.trans_b { lines(block_n, across_m) } else { rows_b }];
+    let width_of = |side: u32, sharers: u32| {
+        if boxes && entry.skips && sharers == 1 { box_width(side, span) } else { span }
+    };
+    let tile_of = |is_trans: bool, side: u32, block: u32, sharers: u32, rows: u32| {
+        if is_trans { [width_of(side, sharers), lines(block, sharers)] } else { [span, rows] }
+    };
+    let tile_a = tile_of(entry.trans_a, m, block_m, across_n, rows_a);
+    let tile_b = tile_of(entry.trans_b, n, block_n, across_m, rows_b);
     let (a_buffer, b_buffer) =
         (Buffer::new(stream, entry.a, &a.values)?, Buffer::new(stream, entry.b, &b.values)?);
     let map_a = a_buffer.map(a.tiling(bytes, tile_a, Swizzle::B128))?;

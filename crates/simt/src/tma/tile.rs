@@ -51,11 +51,6 @@ impl Tile {
         self.start.iter().any(|&at| at < 0)
     }
 
-    /// Bytes of a row.
-    fn row_bytes(&self) -> usize {
-        self.map.copied(0) as usize * self.map.data_type.bytes()
-    }
-
     /// The rows of the box in the order in which they lie in shared memory.
     pub fn rows(&self) -> Box<dyn Iterator<Item = Row> + '_> {
         match self.map.pixels {
@@ -110,13 +105,13 @@ impl Tile {
         let element = self.map.data_type.bytes();
         let is_inside = |axis: usize| (0..self.map.dims[axis] as i64).contains(&coords[axis]);
         if !(1..MAX_RANK).all(is_inside) {
-            return Row { skipped: self.row_bytes(), inside: 0, address: 0 };
+            return Row { skipped: self.map.row_bytes(), inside: 0, address: 0 };
         }
         let first = coords[0].max(0);
         let end = (coords[0] + i64::from(self.map.copied(0))).min(self.width);
         let inside = (end - first).max(0) as usize * element;
         if inside == 0 {
-            return Row { skipped: self.row_bytes(), inside, address: 0 };
+            return Row { skipped: self.map.row_bytes(), inside, address: 0 };
         }
         let outer: i64 = (1..MAX_RANK).map(|axis| coords[axis] * self.map.strides[axis - 1] as i64).sum();
         let offset = outer + first * element as i64;
@@ -134,7 +129,7 @@ impl Tile {
     pub unsafe fn read_global(&self) -> Vec<u8> {
         let mut plain = vec![0; self.map.box_bytes()];
         let fill = element::fill(&self.map);
-        for (row, to) in self.rows().zip(plain.chunks_exact_mut(self.row_bytes())) {
+        for (row, to) in self.rows().zip(plain.chunks_exact_mut(self.map.row_bytes())) {
             if let Some(fill) = fill
                 && row.inside != to.len()
             {
@@ -176,10 +171,14 @@ impl Tile {
     /// Parts of a box of `len` bytes that stay together: offset in the box, offset in the arena, bytes.
     fn pieces(&self, len: usize, offset: u32) -> impl Iterator<Item = (usize, usize, usize)> {
         const PIECE: usize = 16;
-        let piece = if self.map.swizzle.span().is_some() { PIECE } else { len };
-        (0..len).step_by(piece).map(move |at| {
-            let shared = self.map.swizzle.apply(offset + at as u32) as usize;
-            (at, shared, piece.min(len - at))
+        let (row, pitch) = (self.map.row_bytes(), self.map.row_pitch());
+        let (row, pitch, piece) =
+            if self.map.swizzle.span().is_some() { (row, pitch, PIECE) } else { (len, len, len) };
+        (0..len).step_by(row.max(1)).enumerate().flat_map(move |(number, begin)| {
+            (0..row).step_by(piece).map(move |at| {
+                let plain = offset + (number * pitch + at) as u32;
+                (begin + at, self.map.swizzle.apply(plain) as usize, piece.min(row - at))
+            })
         })
     }
 
@@ -189,7 +188,7 @@ impl Tile {
     /// The elements of the tensor in the box are writable.
     pub unsafe fn write_global(&self, plain: &[u8], combine: Option<Combine>) {
         let element = self.map.data_type.bytes();
-        for (row, from) in self.rows().zip(plain.chunks_exact(self.row_bytes())) {
+        for (row, from) in self.rows().zip(plain.chunks_exact(self.map.row_bytes())) {
             let from = &from[row.skipped..][..row.inside];
             let Some(combine) = combine else {
                 // SAFETY: the caller vouches for the elements of the tensor, which these are.

@@ -212,10 +212,10 @@ impl<'a> GroupedMatmul<'a> {
         let [packed_a, packed_b] = repack::repack(stream, [a, b], copies)?;
         let a = packed_a.as_ref().map_or(a, Packed::matrix);
         let b = packed_b.as_ref().map_or(b, Packed::matrix);
-        let map_a = operand_map(a, true, entry.block[0])?;
+        let map_a = operand_map(a, true, entry.block[0], None)?;
         let [_, block_n, block_k] = entry.block;
         let lines_of_box = if entry.trans_b { block_k } else { block_n };
-        let map_b = operand_map(b.transposed(), !entry.trans_b, lines_of_box)?;
+        let map_b = operand_map(b.transposed(), !entry.trans_b, lines_of_box, None)?;
         // The kernel writes C through `data` or through its map. The launch begins the write with `data`.
         let c_view = Matrix { data: c.data.view(), dtype: c.dtype, shape: c.shape };
         let [map_c, map_source] = result_maps(entry, problem, c_view, &epilogue, map_a)?;

@@ -40,6 +40,16 @@ impl<const RANK: usize> Case<RANK> {
         LaunchConfig::new([1; 3], [kernels::THREADS, 1, 1]).with_shared(self.bytes::<T>() as u32)
     }
 
+    /// Bytes of the swizzle's span, or of a unit without one.
+    fn span(&self) -> usize {
+        match self.swizzle {
+            Swizzle::None => 16,
+            Swizzle::B32 => 32,
+            Swizzle::B64 => 64,
+            _ => 128,
+        }
+    }
+
     /// Elements along dimension 0 that a store may write: it writes whole units of 16 bytes.
     fn stored_width<T>(&self) -> usize {
         self.dims[0].next_multiple_of(16 / size_of::<T>())
@@ -49,14 +59,12 @@ impl<const RANK: usize> Case<RANK> {
     /// it lies in the tensor, whose rows have `width` elements; both in elements.
     fn elements<T>(&self, width: usize) -> Vec<(usize, Option<usize>)> {
         let size = size_of::<T>();
-        let span = match self.swizzle {
-            Swizzle::None => 16,
-            Swizzle::B32 => 32,
-            Swizzle::B64 => 64,
-            _ => 128,
-        };
+        let span = self.span();
+        let row = self.box_dims[0] * size;
+        // With a swizzle rows lie a span apart.
+        let pitch = if self.swizzle == PLAIN { row } else { span };
         let place = |i: usize| {
-            let byte = i * size;
+            let byte = i / self.box_dims[0] * pitch + i % self.box_dims[0] * size;
             (byte ^ (byte / 128 % (span / 16) * 16)) / size
         };
         let count = self.box_dims.iter().product();
@@ -259,6 +267,35 @@ fn two_dimensions_with_every_swizzle() -> Result<()> {
             loads::<u32, 2>(&gpu, case, load!(tma_load_2d))?;
             stores::<f32, 2>(&gpu, case, store!(tma_store_2d))?;
             stores::<u32, 2>(&gpu, case, store!(tma_store_2d))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn rows_shorter_than_the_span_lie_a_span_apart() -> Result<()> {
+    let Some(gpu) = hopper()? else { return Ok(()) };
+    for (swizzle, widths) in
+        [(Swizzle::B32, &[8][..]), (Swizzle::B64, &[8, 16, 24]), (Swizzle::B128, &[8, 24, 40, 56])]
+    {
+        for &width in widths {
+            for coords in [[0, 0], [8, 7], [-8, -2], [72, 40]] {
+                let case = Case { dims: [77, 50], pitch: 160, box_dims: [width, 21], coords, swizzle };
+                let x: Vec<u16> = elements(&words(1, case.len::<u16>() / 2));
+                let buffer = gpu.put(&x)?;
+                let map = TensorMap::new(buffer.view(), &case.tiling())?;
+                let bytes = case.box_dims[1] * case.span();
+                let mut out = gpu.put(&vec![0; bytes / 4])?;
+                let config = LaunchConfig::new([1; 3], [kernels::THREADS, 1, 1]).with_shared(bytes as u32);
+                let arguments = (map, coords, case.bytes::<u16>() as u32, bytes as u32, &mut out);
+                // SAFETY: there is room for as many rows of a span.
+                unsafe { launch::<kernels::tma_load_narrow>(&gpu.stream, config, arguments)? };
+                let mut want = vec![u16::MAX; bytes / size_of::<u16>()];
+                for (place, memory) in case.elements::<u16>(case.dims[0]) {
+                    want[place] = memory.map_or(0, |at| x[at]);
+                }
+                assert_same(&format!("{case:?}"), &elements::<u16>(&gpu.get(&out)?), want);
+            }
         }
     }
     Ok(())

@@ -121,6 +121,34 @@ boxes! {
         tma_store_5d(store_5d, reduce_add_5d reduce_min_5d reduce_max_5d reduce_inc_5d reduce_dec_5d reduce_and_5d reduce_or_5d reduce_xor_5d);
 }
 
+/// Loads one box whose rows are shorter than the swizzle's span over words of ones, and writes `bytes` bytes of
+/// it to `out`: rows begin a span apart, and what lies between them stays.
+///
+/// # Safety
+/// The map has boxes of `box_bytes` bytes, whose rows take `bytes` bytes with a span each; the launch gives
+/// shared memory for those; so has `out`. One block of [`THREADS`] threads.
+#[kernel(launch_bounds(THREADS))]
+pub unsafe fn tma_load_narrow(map: &TensorMap, coords: [i32; 2], box_bytes: u32, bytes: u32, out: *mut u32) {
+    let (tile, bar) = (tile(), shared::address_of(shared_array![u64; 1]));
+    // SAFETY: threads write the tile, then a fence and a barrier, then the copy, which all wait for.
+    unsafe {
+        make_barrier(bar);
+        let mut i = thread::thread_idx_x();
+        while i < bytes / 4 {
+            vector::store_shared(tile + 4 * i, u32::MAX);
+            i += THREADS;
+        }
+        fence::proxy_async_shared();
+        thread::sync_threads();
+        if thread::thread_idx_x() == 0 {
+            mbarrier::arrive_expect_tx(bar, box_bytes);
+            tma::load_2d(tile, map, bar, coords);
+        }
+        mbarrier::wait_parity(bar, 0);
+        copy_out(out, tile, bytes);
+    }
+}
+
 /// Each block of a cluster loads one box, of the rows from `rank * rows` on, and multicasts it to all blocks.
 /// Every block writes all boxes to its part of `out`.
 ///

@@ -4,6 +4,7 @@ use cuda_std::wgmma::ElementType;
 use gemm::epilogue::Activation;
 use gemm::sm90::epilogue::OutputType;
 use gemm::sm90::instances::{Entry, Kind, TABLE};
+use primitives::tma::box_width;
 
 use crate::device::Arch;
 use crate::ops::gemm::bands;
@@ -17,6 +18,7 @@ use crate::tensor::DType;
 
 use super::cost::{self, Work};
 use super::launch::output_type;
+use super::maps::K_BYTES;
 
 pub(crate) const ARCH: Arch = Arch { major: 9, minor: 0 };
 
@@ -556,6 +558,16 @@ pub(super) fn box_rows(entry: &Entry, width: u32, view: &View) -> [u32; 2] {
         }
     };
     [of(entry.trans_a, view.m, block_m, across_n), of(entry.trans_b, n, block_n, across_m)]
+}
+
+/// Elements along m or n of the boxes of both operands, where those may be narrower than a line.
+pub(super) fn box_widths(entry: &Entry, view: &View) -> [Option<u32>; 2] {
+    let [across_m, across_n, _] = entry.cluster;
+    let of = |is_trans: bool, span: u32, side: u32, sharers: u32| {
+        (is_trans && entry.skips && sharers == 1).then(|| box_width(side, span))
+    };
+    let span = K_BYTES / entry.a.bytes();
+    [of(entry.trans_a, span, view.m, across_n), of(entry.trans_b, span, view.n, across_m)]
 }
 
 fn box_of(side: u32, tile: u32, sharers: u32) -> u32 {

@@ -16,7 +16,9 @@
 use gemm::sm90::direct::CHUNK;
 use gemm::sm90::instances::{Entry, Kind};
 
-use super::candidates::{View, blocks, box_rows, by_tma, clusters, is_by_column, resident};
+use super::candidates::{
+    Source, View, blocks, box_rows, box_widths, by_tma, clusters, is_by_column, resident, source,
+};
 use super::maps::{K_BYTES, paired};
 use crate::ops::gemm::config::{Repack, Terms};
 use crate::ops::gemm::matrix::ROW_ALIGNMENT;
@@ -99,6 +101,12 @@ const BESIDE_EPILOGUE: f64 = 0.55;
 /// ping-pong the other consumer's multiplications hide it, but for so much of an epilogue in chunks, whose
 /// instructions they wait for.
 const FOLLOWED: f64 = 0.52;
+/// A tile waits so long for the part of what is added to C that has no room until others have left: the third
+/// subtile and those behind it, of consumers that do not take turns. 20 configurations of two products on an
+/// H200, 1.5 to 2.7.
+const FETCHED_US: f64 = 2.0;
+/// Subtiles of a consumer that have room.
+const SUBTILES_AHEAD: f64 = 2.0;
 const SHARED_ISSUE: f64 = 0.25;
 /// From a tile's last product to the next one's first, where nobody multiplies meanwhile.
 const REFILLED_US: f64 = 0.3;
@@ -234,19 +242,23 @@ impl Work<'_> {
     fn come(&self) -> [f64; 2] {
         let Work { entry, width, view, .. } = *self;
         let ([block_m, ..], [across_m, across_n, _]) = (entry.block, entry.cluster);
-        let [box_m, box_n] = box_rows(entry, width, view);
+        // Rows come by whole boxes, and what is contiguous along them by the lines of one.
         let span = K_BYTES / entry.a.bytes();
-        let of = |side: u32, tile: u32, across: u32, rows: u32, trans: bool| {
+        let ([lines_m, lines_n], [width_m, width_n]) =
+            (box_rows(entry, width, view), box_widths(entry, view));
+        let box_m = if entry.trans_a { width_m.unwrap_or(span) } else { lines_m };
+        let box_n = if entry.trans_b { width_n.unwrap_or(span) } else { lines_n };
+        let of = |side: u32, tile: u32, across: u32, rows: u32| {
             let tiles = side.div_ceil(tile * across).max(1) * across;
-            let come = side.next_multiple_of(if trans { span } else { rows }).min(tiles * tile);
+            let come = side.next_multiple_of(rows).min(tiles * tile);
             if entry.skips { f64::from(come) / f64::from(tiles) } else { f64::from(tile) }
         };
         let of_b = if self.is_narrower() {
-            f64::from(width.next_multiple_of(if entry.trans_b { span } else { box_n }))
+            f64::from(width.next_multiple_of(box_n))
         } else {
-            of(view.n, width, across_n, box_n, entry.trans_b)
+            of(view.n, width, across_n, box_n)
         };
-        [of(view.m, block_m, across_m, box_m, entry.trans_a), of_b]
+        [of(view.m, block_m, across_m, box_m), of_b]
     }
 
     /// Is the tile narrower than the kernel's?
@@ -401,7 +413,10 @@ impl Work<'_> {
         let by_subtiles = problem.c.dtype.size() == 2 && by_tma(problem);
         let has_part = self.is_narrower() && by_subtiles && columns % WIDE_COLUMNS > 0.0;
         let part_us = if has_part { PART_US } else { 0.0 };
-        self.exchange_us() + stored.max(self.stored_alone_us()) + part_us
+        let is_fetched = !entry.ping_pong && source(problem) != Source::Nothing;
+        let waits = is_fetched && groups * columns > SUBTILES_AHEAD * f64::from(entry.store_columns);
+        let fetched_us = if waits { FETCHED_US } else { 0.0 };
+        self.exchange_us() + stored.max(self.stored_alone_us()) + part_us + fetched_us
     }
 
     /// How much longer subtiles of so many columns take that are not as wide as a line.

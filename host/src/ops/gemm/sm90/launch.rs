@@ -15,8 +15,8 @@ use crate::stream::Stream;
 use crate::tensor::DType;
 
 use super::candidates::{
-    PAIR, Source, View, blocks, box_rows, by_tma, clusters, is_by_column, is_plain, raster_group, resident,
-    source,
+    PAIR, Source, View, blocks, box_rows, box_widths, by_tma, clusters, is_by_column, is_plain, raster_group,
+    resident, source,
 };
 use super::maps::{lines, operand_map, paired, result_maps};
 use super::{Groups, Read, Scales};
@@ -78,7 +78,11 @@ pub(super) fn launch_parts(
     let [map_a, map_b] = if is_direct {
         [TensorMap::unused(first.data), TensorMap::unused(second.data)]
     } else {
-        [operand_map(first, !entry.trans_a, rows_a)?, operand_map(second, !entry.trans_b, rows_b)?]
+        let [width_a, width_b] = box_widths(entry, &view);
+        [
+            operand_map(first, !entry.trans_a, rows_a, width_a)?,
+            operand_map(second, !entry.trans_b, rows_b, width_b)?,
+        ]
     };
     let read = is_direct.then(|| as_they_lie(first, second));
     // The kernel writes C through `data` or through its map. The launch begins the write with `data`.

@@ -17,16 +17,22 @@ pub(crate) const K_BYTES: u32 = 128;
 pub(crate) const BOX: u32 = 64;
 
 /// The map of an operand `[m, k]` (or `[n, k]`), contiguous along k, in boxes of so many rows, or along m, of
-/// so many elements of k.
-pub(crate) fn operand_map<'a>(matrix: Matrix<'a>, along_k: bool, lines_of_box: u32) -> Result<TensorMap<'a>> {
+/// so many elements of k. Boxes are as wide as a line, or as `width` says.
+pub(crate) fn operand_map<'a>(
+    matrix: Matrix<'a>,
+    along_k: bool,
+    lines_of_box: u32,
+    width: Option<u32>,
+) -> Result<TensorMap<'a>> {
     let Shape { rows: m, columns: k, row, column, batch, matrix: stride, .. } = matrix.shape;
     let span = K_BYTES / matrix.dtype.size() as u32;
-    let box_dims = [span, lines_of_box];
+    let box_dims = [width.unwrap_or(span), lines_of_box];
     let lines = if along_k { (k, m, row) } else { (m, k, column) };
-    map(matrix.data, matrix.dtype, lines, (batch, stride), box_dims)
+    swizzled_map(matrix.data, matrix.dtype, lines, (batch, stride), box_dims, Swizzle::B128)
 }
 
-/// A map of a batch of matrices: lines of contiguous elements, in boxes of `box_dims` elements and lines.
+/// A map of a batch of matrices: lines of contiguous elements, in boxes of `box_dims` elements and lines, with
+/// the swizzle of lines that long.
 pub(crate) fn map<'a>(
     data: DeviceView<'a, u8>,
     dtype: DType,
@@ -34,15 +40,26 @@ pub(crate) fn map<'a>(
     (batch, matrix): (usize, usize),
     box_dims: [u32; 2],
 ) -> Result<TensorMap<'a>> {
-    let bytes = dtype.size() as u64;
-    let line = leading as u64 * bytes;
-    let matrix = if batch > 1 { matrix as u64 * bytes } else { line * lines as u64 };
-    let swizzle = match box_dims[0] as u64 * bytes {
+    let swizzle = match box_dims[0] as usize * dtype.size() {
         128 => Swizzle::B128,
         64 => Swizzle::B64,
         32 => Swizzle::B32,
         _ => Swizzle::None,
     };
+    swizzled_map(data, dtype, (length, lines, leading), (batch, matrix), box_dims, swizzle)
+}
+
+fn swizzled_map<'a>(
+    data: DeviceView<'a, u8>,
+    dtype: DType,
+    (length, lines, leading): (usize, usize, usize),
+    (batch, matrix): (usize, usize),
+    box_dims: [u32; 2],
+    swizzle: Swizzle,
+) -> Result<TensorMap<'a>> {
+    let bytes = dtype.size() as u64;
+    let line = leading as u64 * bytes;
+    let matrix = if batch > 1 { matrix as u64 * bytes } else { line * lines as u64 };
     let tiling = Tiling::new([length, lines, batch], [box_dims[0], box_dims[1], 1])
         .stride(1, line.next_multiple_of(ROW_ALIGNMENT))
         .stride(2, matrix.next_multiple_of(ROW_ALIGNMENT))
