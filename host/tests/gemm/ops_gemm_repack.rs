@@ -129,7 +129,11 @@ fn check<T: Bits>(pair: [Lies; 2]) -> Outcome {
         // SAFETY: x has what the strides reach, y is as large as both say; the grid is what the kernel asks
         // for.
         unsafe {
-            launch::<T::Copy>(&stream, config, (RepackPair { first, second }, from[0], to, from[1], other_to))?;
+            launch::<T::Copy>(
+                &stream,
+                config,
+                (RepackPair { first, second }, from[0], to, from[1], other_to),
+            )?;
         }
         Ok([y[0].to_vec(&stream)?, y[1].to_vec(&stream)?])
     };

@@ -27,6 +27,8 @@ use unit::{Element, Fetched, MOST, WORDS, fetch, gather};
 pub const THREADS: u32 = 256;
 /// Blocks side by side on a multiprocessor, which the units of all of them keep busy.
 const RESIDENT: u32 = 3;
+/// The same of bytes, whose ends take more registers.
+const RESIDENT_B8: u32 = 2;
 /// Rows and columns of a tile of the transposing copy.
 pub const TILE: u32 = 64;
 /// Units of a thread of the straight copy, and of its block.
@@ -105,7 +107,7 @@ pub struct RepackPair {
 /// pitch` elements, and is apart from `x`; the same of `other_x` and `other_y` and the second matrix. A
 /// matrix without rows has no elements at either. [`RepackShape::blocks`] blocks of both along x, at least
 /// one along z, of [`THREADS`] threads.
-#[kernel(launch_bounds(THREADS, RESIDENT))]
+#[kernel(launch_bounds(THREADS, RESIDENT_B8))]
 pub unsafe fn gemm_repack_b8(
     pair: RepackPair,
     x: *const u8,
