@@ -326,7 +326,7 @@ fn k_in_parts_with_epilogues() -> Outcome {
     let cut = |config: &Config| {
         is_ours(config) && config.split_k > 1 && config.tile[0] * config.tile[1] <= 64 * 128
     };
-    let case = Case { m: 24, n: 40, k: 2048, bias: true, residual: true, kernels: cut, ..NT };
+    let case = Case { m: 24, n: 40, k: 4096, bias: true, residual: true, kernels: cut, ..NT };
     for &activation in Activation::ALL {
         some(Case { activation, alpha: 0.75, ..case }.check::<bf16, bf16, bf16>()?)?;
     }
@@ -337,7 +337,7 @@ fn k_in_parts_with_epilogues() -> Outcome {
         some(Case { c: Lie { transposed: true, ..c }, adds_f32: true, ..case }.check::<bf16, bf16, bf16>()?)?;
     }
     some(Case { batch: 3, c: Lie { gap: 4, ..DENSE }, beta: 1.0, ..case }.check::<bf16, bf16, f32>()?)?;
-    let narrow = Case { n: 48, k: 4096, scales: Some([0.5, 0.25]), result_scale: Some(2.0), ..case };
+    let narrow = Case { n: 48, k: 8192, scales: Some([0.5, 0.25]), result_scale: Some(2.0), ..case };
     some(Case { beta: 0.5, ..narrow }.check::<E4M3, E4M3, E4M3>()?)?;
     some(Case { adds_f32: true, c: TRANSPOSED, m: 32, ..narrow }.check::<E4M3, E4M3, E5M2>()?)?;
     Ok(())
