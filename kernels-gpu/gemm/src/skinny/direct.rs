@@ -268,12 +268,12 @@ struct Part {
 }
 
 impl Part {
-    /// The sum of row `lane / 4`, column `lane % 4`, where k runs along.
+    /// The lane's share of the sums where k runs along.
     ///
     /// # Safety
     /// The warp calls it together; the factors are readable, and nothing writes them.
     #[inline(always)]
-    unsafe fn along<W: Width>(&self) -> f32 {
+    unsafe fn along<W: Width>(&self) -> [[f32; ALONG]; DOWN] {
         let Part { a, b, row, column, mut k, stride, lane } = *self;
         let mut sums = [[0.0; ALONG]; DOWN];
         // SAFETY: the caller's contract.
@@ -290,8 +290,8 @@ impl Part {
                 });
                 (left, right) = coming;
             }
-            total(&sums, lane)
         }
+        sums
     }
 
     /// The same of a single row of f32.
@@ -299,7 +299,7 @@ impl Part {
     /// # Safety
     /// As for [`Part::along`] and [`Lines::quads`].
     #[inline(always)]
-    unsafe fn row(&self) -> f32 {
+    unsafe fn row(&self) -> [[f32; ALONG]; DOWN] {
         let Part { a, b, column, k, stride, lane, .. } = *self;
         let (mut k, stride, within) = (QUAD * k, QUAD * stride, QUAD * lane);
         let mut sums = [[0.0; ALONG]; DOWN];
@@ -314,8 +314,8 @@ impl Part {
                 });
                 (left, right) = coming;
             }
-            total(&sums, lane)
         }
+        sums
     }
 
     /// The sums where columns run along, of the lane's columns. `staged` is the shared address of memory for
@@ -427,7 +427,6 @@ unsafe fn run<W: Width>(
     let column = thread::block_idx_x() / blocks_down * columns;
     let within = group * (columns >> groups.exponent());
     let partials = Partials::new(WARPS >> groups.exponent(), ROWS, columns);
-    let is_one_row = is_one_row::<W>(gemm, b, part);
     let mut index = thread::block_idx_z();
     while index < batch {
         let depth = if part == 0 { k } else { part.min(k - index * part) };
@@ -456,8 +455,8 @@ unsafe fn run<W: Width>(
                 });
             } else {
                 let place = partials.address(base, slice, lane / 4, within + lane % 4);
-                let sum = if is_one_row { work.row() } else { work.along::<W>() };
-                vector::store_shared(place, sum);
+                let sums = if is_one_row::<W>(gemm, b, part) { work.row() } else { work.along::<W>() };
+                vector::store_shared(place, total(&sums, lane));
             }
             thread::sync_threads();
             let rows = (m - row).min(ROWS);
