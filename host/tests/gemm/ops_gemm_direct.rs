@@ -137,6 +137,9 @@ fn direct_parts_of_k() -> Outcome {
     let case = Case { m: 7, n: 34, k: 1031, b: TRANSPOSED, alpha: 0.5, ..in_parts };
     let added = Case { c: TRANSPOSED, beta: 0.5, residual: true, ..case };
     assert!(added.check::<bf16, bf16, bf16>()? > 0);
+    // Old C of 8 bits, four at a time.
+    let narrow = Case { n: 36, beta: 0.5, ..case };
+    assert!(narrow.check::<bf16, bf16, E4M3>()? > 0);
     let gated = Case { activation: Activation::SwiGlu, bias: true, ..case };
     assert!(gated.check::<f16, f16, f16>()? > 0);
     Ok(())

@@ -88,7 +88,7 @@ impl Lies {
 /// An element type, and its kernel.
 trait Bits: Pod + PartialEq + std::fmt::Debug {
     type Copy: Kernel<Params = (Value<RepackPair>, Ptr<Self>, PtrMut<Self>, Ptr<Self>, PtrMut<Self>)>;
-    /// What lies at a place.
+    /// The element at a place.
     fn of(place: usize) -> Self;
 }
 

@@ -170,7 +170,7 @@ unsafe fn repack<T: Element>(pair: RepackPair, x: [*const T; 2], y: [*mut T; 2],
     } else {
         (pair.second, x[1], y[1], block - blocks)
     };
-    // What needs no memory is computed while earlier grids end.
+    // This needs no memory, so it is computed while earlier grids end.
     let units = Units::new::<T>(&problem, block);
     if problem.column == 1 && units.count == 0 {
         return;
@@ -227,8 +227,7 @@ impl Units {
     }
 }
 
-/// What may be read of a line of a matrix: its bytes, or, where `lines` of them at this distance leave no gap,
-/// those of all lines.
+/// Bytes that may be read for a line of a matrix: its own, or, where lines leave no gap, those of all.
 #[derive(Clone, Copy)]
 struct Readable {
     all: [usize; 2],

@@ -96,7 +96,7 @@ impl Four {
     }
 }
 
-/// What an epilogue adds to four neighbours, as it lies.
+/// All that an epilogue adds to four neighbours, as it lies.
 #[derive(Clone, Copy)]
 pub(super) struct Around {
     source: Four,
@@ -115,7 +115,7 @@ impl Visitor<f32> for Apply<'_> {
 }
 
 impl Epilogue<'_> {
-    /// What [`Epilogue::finish_four`] reads of memory, for four neighbours of a row, or, where `down`, of a
+    /// Loads all that [`Epilogue::finish_four`] adds, for four neighbours of a row, or, where `down`, of a
     /// column.
     ///
     /// # Safety
