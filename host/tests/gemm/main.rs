@@ -14,6 +14,7 @@ mod ops_gemm_direct;
 mod ops_gemm_f32;
 mod ops_gemm_grouped;
 mod ops_gemm_mma;
+mod ops_gemm_repack;
 mod ops_gemm_skinny;
 mod ops_gemm_sm90;
 mod ops_gemm_training;

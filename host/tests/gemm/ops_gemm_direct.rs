@@ -59,6 +59,29 @@ fn direct_ends_of_n_and_k() -> Outcome {
     Ok(())
 }
 
+/// A single row, whose columns of B begin at 16 bytes and have whole fours, and where one of these is not so.
+#[test]
+fn direct_one_row() -> Outcome {
+    for (n, k) in [(1, 4), (7, 128), (33, 132), (70, 1036), (5, 2048)] {
+        for gap in [0, 4, 1] {
+            let b = Lie { gap, skip: 4, ..TRANSPOSED };
+            let case = Case { m: 1, n, k, batch: 3, b, bias: true, ..DIRECT };
+            check::<f32, f32>(&case)?;
+            check::<f32, bf16>(&Case { a: TRANSPOSED, b: Lie { skip: 2, ..b }, ..case })?;
+        }
+        check::<f32, f32>(&Case { m: 1, n, k: k + 2, b: TRANSPOSED, ..DIRECT })?;
+    }
+    for family in Family::ALL {
+        check::<f32, f32>(&Case { family, m: 1, n: 37, k: 300, a: TRANSPOSED, b: TRANSPOSED, ..DIRECT })?;
+    }
+    let in_parts = Case { kernels: |config| is_direct(config) && config.split_k > 1, ..DIRECT };
+    for k in [2084, 4096] {
+        let case = Case { m: 1, n: 9, k, b: TRANSPOSED, ..in_parts };
+        assert!(case.check::<f32, f32, f32>()? > 0, "{case:?}");
+    }
+    Ok(())
+}
+
 #[test]
 fn direct_strides_batches_and_other_results() -> Outcome {
     let (wide, tall) = (Lie { gap: 3, skip: 1, ..DENSE }, Lie { gap: 5, skip: 7, ..TRANSPOSED });
@@ -114,6 +137,9 @@ fn direct_parts_of_k() -> Outcome {
     let case = Case { m: 7, n: 34, k: 1031, b: TRANSPOSED, alpha: 0.5, ..in_parts };
     let added = Case { c: TRANSPOSED, beta: 0.5, residual: true, ..case };
     assert!(added.check::<bf16, bf16, bf16>()? > 0);
+    // Old C of 8 bits, four at a time.
+    let narrow = Case { n: 36, beta: 0.5, ..case };
+    assert!(narrow.check::<bf16, bf16, E4M3>()? > 0);
     let gated = Case { activation: Activation::SwiGlu, bias: true, ..case };
     assert!(gated.check::<f16, f16, f16>()? > 0);
     Ok(())
@@ -135,9 +161,14 @@ fn direct_copies_a_that_runs_the_other_way() -> Outcome {
 /// Behind the last k nothing counts, although lanes load there again what is no number.
 #[test]
 fn direct_infinities_at_the_end_stay_in_their_rows() -> Outcome {
+    infinities_at_the_end(3, 33)?;
+    infinities_at_the_end(1, 36)
+}
+
+fn infinities_at_the_end(m: usize, k: usize) -> Outcome {
     let device = device()?;
     let stream = device.stream()?;
-    let (m, n, k) = (3, 5, 33);
+    let n = 5;
     let mut left = vec![1f32; m * k];
     left[k - 1] = f32::INFINITY;
     let (left, right) =
@@ -153,7 +184,8 @@ fn direct_infinities_at_the_end_stay_in_their_rows() -> Outcome {
                 .nth(groups.exponent() as usize)
                 .expect("four of them");
             product.run_with(&stream, &config)?;
-            let rows = [f32::INFINITY, 33.0, 33.0].map(|sum| vec![sum; n]).concat();
+            let mut rows = vec![k as f32; m * n];
+            rows[..n].fill(f32::INFINITY);
             assert_eq!(c.to_vec(&stream)?, rows, "{config}");
         }
     }

@@ -94,6 +94,9 @@ fn f32_parts_of_k() -> Outcome {
     }
     let case = Case { m: 65, n: 34, k: 640, c: TRANSPOSED, bias: true, ..in_parts };
     assert!(case.check::<f32, f32, f32>()? > 0, "{case:?}");
+    // Four rows a thread, of which each column has one bias.
+    let fours = Case { m: 64, residual: true, ..case };
+    assert!(fours.check::<f32, f32, f32>()? > 0, "{fours:?}");
     // A batch has no parts.
     assert_eq!(Case { batch: 2, ..case }.check::<f32, f32, f32>()?, 0);
     Ok(())

@@ -3,8 +3,10 @@
 
 use crate::gemm_case::{Case, DENSE, Lie, Outcome, PLAIN, Setup, TRANSPOSED, device};
 use half::{bf16, f16};
-use ironwarp::Device;
-use ironwarp::ops::gemm::{Activation, Band, Config, Kernel, Precision, Repack, candidates};
+use ironwarp::ops::gemm::{
+    Activation, Band, Config, Kernel, Matmul, Matrix, MatrixMut, Precision, Repack, candidates,
+};
+use ironwarp::{Device, DeviceBuffer};
 use num::{E4M3, E5M2};
 use testkit::{Family, compare};
 
@@ -37,6 +39,7 @@ fn is_hopper() -> Outcome<bool> {
 }
 
 /// `ran` kernels took a case, at least one on a Hopper.
+#[track_caller]
 fn some(ran: usize) -> Outcome {
     assert_eq!(ran > 0, is_hopper()?, "{ran} kernels");
     Ok(())
@@ -315,6 +318,64 @@ fn k_in_parts() -> Outcome {
     some(Case { k: 4104, ..case }.check::<bf16, bf16, bf16>()?)?;
     some(Case { k: 4099, ..case }.check::<f16, f16, f16>()?)?;
     some(Case { k: 4099, a: TRANSPOSED, b: DENSE, ..case }.check::<bf16, bf16, f32>()?)?;
+    Ok(())
+}
+
+/// Sums of four neighbours a thread through every epilogue, and what lies so that a thread takes one.
+#[test]
+fn k_in_parts_with_epilogues() -> Outcome {
+    let cut = |config: &Config| {
+        is_ours(config) && config.split_k > 1 && config.tile[0] * config.tile[1] <= 64 * 128
+    };
+    let case = Case { m: 24, n: 40, k: 4096, bias: true, residual: true, kernels: cut, ..NT };
+    for &activation in Activation::ALL {
+        some(Case { activation, alpha: 0.75, ..case }.check::<bf16, bf16, bf16>()?)?;
+    }
+    // Lines that begin at four elements, not at 16 bytes, and at two.
+    for gap in [4, 2] {
+        let c = Lie { gap, skip: gap, ..DENSE };
+        some(Case { c, beta: 0.5, ..case }.check::<f16, f16, f16>()?)?;
+        let by_columns = Case { c: Lie { transposed: true, ..c }, bias: false, ..case };
+        some(Case { adds_f32: true, ..by_columns }.check::<bf16, bf16, bf16>()?)?;
+    }
+    some(Case { batch: 3, c: Lie { gap: 4, ..DENSE }, beta: 1.0, ..case }.check::<bf16, bf16, f32>()?)?;
+    let narrow = Case { n: 48, k: 8192, scales: Some([0.5, 0.25]), result_scale: Some(2.0), ..case };
+    let narrow = Case { adds_f32: true, ..narrow };
+    some(narrow.check::<E4M3, E4M3, E4M3>()?)?;
+    some(Case { bias: false, c: TRANSPOSED, m: 32, ..narrow }.check::<E4M3, E4M3, E5M2>()?)?;
+    Ok(())
+}
+
+/// A bias that begins anywhere gives the same bits.
+#[test]
+fn k_in_parts_with_a_bias_anywhere() -> Outcome {
+    let device = device()?;
+    let stream = device.stream()?;
+    let (m, n, k) = (8, 32, 2048);
+    let a = DeviceBuffer::from_slice(&stream, &testkit::input::<bf16>(Family::Normal, 5, m * k))?;
+    let b = DeviceBuffer::from_slice(&stream, &testkit::input::<bf16>(Family::Normal, 6, n * k))?;
+    let bias = testkit::input::<bf16>(Family::Normal, 7, n);
+    let at = |skip: usize| {
+        let padded: Vec<bf16> = std::iter::repeat_n(bf16::NAN, skip).chain(bias.iter().copied()).collect();
+        DeviceBuffer::from_slice(&stream, &padded)
+    };
+    let run = |skip: usize| -> Outcome<Option<Vec<f32>>> {
+        let (biases, mut c) = (at(skip)?, DeviceBuffer::<f32>::zeroed(&stream, m * n)?);
+        let operands = (Matrix::new::<bf16>(&a, m, k), Matrix::new::<bf16>(&b, n, k).transposed());
+        let product = Matmul::new(operands.0, operands.1, MatrixMut::new::<f32>(&mut c, m, n));
+        let product = product.bias::<bf16>(biases.slice(skip..)?);
+        let offers = candidates(&product.problem()?, &device).into_iter().map(|offer| offer.config);
+        let Some(config) = offers.into_iter().find(|config| is_ours(config) && config.split_k > 1) else {
+            return Ok(None);
+        };
+        product.run_with(&stream, &config)?;
+        Ok(Some(c.to_vec(&stream)?))
+    };
+    let aligned = run(0)?;
+    some(usize::from(aligned.is_some()))?;
+    for skip in 1..4 {
+        assert_eq!(run(skip)?, aligned, "{skip}");
+    }
     Ok(())
 }
 

@@ -264,17 +264,17 @@ pub(crate) struct TileCoord {
 /// The epilogue: applied to the sums, element by element.
 #[derive(Clone, Copy)]
 pub(crate) struct Epilogue<'a> {
-    params: &'a EpilogueParams,
-    bias: *const u8,
+    pub params: &'a EpilogueParams,
+    pub bias: *const u8,
     /// Factor of the sums: alpha, with the scales.
-    alpha: f32,
+    pub alpha: f32,
     /// Factor of what is stored.
-    scale: f32,
+    pub scale: f32,
     /// Behind the last row.
     pub m: u32,
     n: u32,
-    c: *mut u8,
-    c_layout: Layout,
+    pub c: *mut u8,
+    pub c_layout: Layout,
 }
 
 impl<'a> Epilogue<'a> {
@@ -424,8 +424,9 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// Where it lies.
     #[inline(always)]
-    fn within(self, layout: Layout) -> usize {
+    pub fn within(self, layout: Layout) -> usize {
         let place = u64::from(self.batch) * layout.batch
             + u64::from(self.row) * layout.row
             + u64::from(self.column) * layout.column;

@@ -3,12 +3,13 @@
 
 use gemm::any::StridedGemm;
 use gemm::element::Layout;
+use gemm::epilogue::Activation;
 use gemm::sm90::split_k::{self as kernel, SplitK};
 
 use super::any::strided_gemm;
 use super::check::invalid;
 use super::config::Config;
-use super::epilogue::Epilogue;
+use super::epilogue::{Epilogue, Vector};
 use super::matmul::Matmul;
 use super::matrix::{MatrixMut, ROW_ALIGNMENT};
 use super::problem::{EpilogueDesc, Operand, Order, Problem};
@@ -106,6 +107,23 @@ pub(super) fn strided(k: u32, parts: &Problem, of_parts: &Matmul<'_>) -> Strided
     StridedGemm { k, a, b, ..gemm }
 }
 
+/// Bytes of the neighbours that a thread takes.
+fn bytes_of_four(dtype: DType) -> u64 {
+    u64::from(kernel::WIDE) * dtype.size() as u64
+}
+
+/// Can the kernel that adds the sums take four neighbours a thread, of lines of C of so many elements?
+fn takes_four(problem: &Problem, length: usize) -> bool {
+    let Problem { c, epilogue, .. } = problem;
+    let begins_at_four = |operand: &Operand| u64::from(operand.alignment) >= bytes_of_four(operand.dtype);
+    let residual = epilogue.residual.as_ref();
+    c.order != Order::Strided
+        && length.is_multiple_of(kernel::WIDE as usize)
+        && epilogue.activation != Activation::SwiGlu
+        && begins_at_four(c)
+        && residual.is_none_or(|residual| residual.order == c.order && begins_at_four(residual))
+}
+
 /// Queues the products of the parts, by `launch_parts`, and their sum.
 pub(super) fn launch(
     stream: &Stream,
@@ -129,10 +147,9 @@ pub(super) fn launch(
     let of_parts =
         Matmul { a: product.a, b: product.b, c, precision: product.precision, epilogue: Epilogue::NONE };
     launch_parts(&parts, of_parts)?;
-    let has_lines = length.is_multiple_of(kernel::WIDE as usize)
-        && u64::from(problem.c.alignment) == ROW_ALIGNMENT
-        && (problem.c.dtype.size() > 1 || !problem.epilogue.source);
-    let is_wide = problem.epilogue.is_alpha_beta() && has_lines;
+    let begins_at_four =
+        |bias: Vector<'_>| bias.data.as_ptr().raw().is_multiple_of(bytes_of_four(bias.dtype));
+    let is_wide = takes_four(problem, length) && product.epilogue.bias.is_none_or(begins_at_four);
     let parts = SplitK { count, by_columns, is_wide };
     let gemm = strided_gemm(problem, &product);
     let width = n / product.epilogue.activation.columns() as usize;

@@ -85,6 +85,7 @@
 //! | [`operands`], [`output`] | types, storage orders, accumulators; where the result goes |
 //! | [`barriers`] | those beside the stages': whose turn it is to multiply |
 //! | [`cluster_split_k`], [`split_k`] | k in shares of a cluster's blocks, and in parts that go through memory |
+//! | `four` | four neighbours of a result at a time |
 //! | [`grouped`], [`block_scaled`] | groups of rows, and 8-bit products with factors for blocks |
 //! | [`skinny`] | few rows in 8 bits, without any of these |
 
@@ -96,6 +97,8 @@ mod column_store;
 pub mod config;
 pub mod direct;
 pub mod epilogue;
+#[cfg(feature = "kernels")]
+mod four;
 #[cfg(feature = "kernels")]
 mod from_registers;
 mod fused_store;
