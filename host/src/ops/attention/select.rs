@@ -42,6 +42,14 @@ pub trait Row: Copy + PartialEq + Send + Sync + 'static {
     fn shared(&self) -> u32;
     /// How long it should take, microseconds: an estimate.
     fn estimate_us(&self, problem: &Problem, device: DeviceCapabilities) -> f64;
+    /// Why the kernel cannot do a problem that others of its rows can.
+    fn refuses(&self, _: &Problem) -> Option<&'static str> {
+        None
+    }
+    /// The reason for the kernel, where the length of its rows is not all that there is to say.
+    fn why(&self, _: &Problem) -> Option<&'static str> {
+        None
+    }
     /// The error where no kernel of a table can do the problem.
     fn none_of(table: &'static [Self], problem: &Problem, device: &Device) -> Error;
 }
@@ -117,12 +125,18 @@ fn ask<E: Row>(
             None => candidates.push(Candidate {
                 config,
                 estimate_us: entry.estimate_us(problem, device),
-                why: if config.head == problem.head_size { SAME_ROWS } else { LONGER_ROWS },
+                why: why(entry, problem),
             }),
         }
     }
     candidates.sort_by(|a, b| a.estimate_us.total_cmp(&b.estimate_us));
     (candidates, rejections)
+}
+
+/// The reason for a kernel that can do the problem.
+fn why(entry: &impl Row, problem: &Problem) -> &'static str {
+    let of_rows = if entry.config().head == problem.head_size { SAME_ROWS } else { LONGER_ROWS };
+    entry.why(problem).unwrap_or(of_rows)
 }
 
 /// Why the kernel cannot do the problem.
@@ -134,7 +148,7 @@ fn lacks(entry: &impl Row, problem: &Problem, device: DeviceCapabilities) -> Opt
         (entry.config().head >= problem.head_size, "has shorter rows"),
         (entry.shared() <= device.shared_bytes, "wants more shared memory than a block has"),
     ];
-    rules.into_iter().find_map(|(holds, why)| (!holds).then_some(why))
+    rules.into_iter().find_map(|(holds, why)| (!holds).then_some(why)).or_else(|| entry.refuses(problem))
 }
 
 pub(super) const fn dtype(element: ElementType) -> Option<DType> {
@@ -218,7 +232,8 @@ pub(super) fn explain<E: Row>(
     source: Source,
 ) -> Choice {
     let (candidates, rejections) = ask(table, problem, DeviceCapabilities::of(device));
-    let why = if config.head == problem.head_size { SAME_ROWS } else { LONGER_ROWS };
+    let entry = table.iter().find(|entry| entry.config() == config);
+    let why = entry.map_or(LONGER_ROWS, |entry| why(entry, problem));
     Choice { problem: *problem, config, why, source, candidates, rejections }
 }
 

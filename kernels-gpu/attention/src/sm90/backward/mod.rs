@@ -47,6 +47,8 @@ pub mod main_pass;
 pub mod order;
 mod pair;
 pub mod prepare;
+mod queries;
 mod results;
 pub mod sinks;
+pub mod whole;
 mod work;
