@@ -34,7 +34,9 @@ fn all_keys() -> Outcome {
     for size in [64, 40, 128, 104] {
         check::<bf16>(Case { sides: Sides { size, ..PLAIN.sides }, ..PLAIN })?;
     }
-    for (queries, keys) in [(1, 1), (63, 64), (65, 63), (127, 129), (128, 128), (129, 127), (1, 300), (300, 1)] {
+    for (queries, keys) in
+        [(1, 1), (63, 64), (65, 63), (127, 129), (128, 128), (129, 127), (1, 300), (300, 1)]
+    {
         for size in [64, 128] {
             check::<bf16>(Case { sides: one_head(queries, keys, size), ..PLAIN })?;
         }
@@ -88,7 +90,8 @@ fn gradients_repeat() -> Outcome {
     let runs = if device()?.is_software() { 10 } else { 100 };
     for is_deterministic in [false, true] {
         let sides = Sides { heads: 2, kv_heads: 2, ..one_head(100, 400, 64) };
-        Case { sides, is_deterministic, same_keys: true, ..PLAIN }.compute::<bf16>(runs, forward, backward)?;
+        Case { sides, is_deterministic, same_keys: true, ..PLAIN }
+            .compute::<bf16>(runs, forward, backward)?;
     }
     Ok(())
 }

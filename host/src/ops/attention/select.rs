@@ -271,6 +271,7 @@ mod tests {
     use crate::arch::Arch;
     use crate::ops::attention::{Mask, Problem};
     use crate::tensor::DType;
+    use attention::sm90::backward::instances::TABLE as BACKWARD;
 
     const HOPPER: DeviceCapabilities =
         DeviceCapabilities { arch: Arch { major: 9, minor: 0 }, sm_count: 132, shared_bytes: 227 * 1024 };
@@ -335,6 +336,33 @@ mod tests {
         assert_eq!(of(Mask::FULL, 512), "attention_e4m3_128_wide");
         assert_eq!(of(Mask::CAUSAL, 1024), "attention_e4m3_128");
         assert_eq!(of(Mask::CAUSAL, 2048), "attention_e4m3_128_wide");
+    }
+
+    /// Whole heads fill rounds of multiprocessors where there are many, and stay in L2 where they are short.
+    #[test]
+    fn whole_heads_for_gradients_of_many_short_sequences() {
+        let of = |problem: Problem| ask(BACKWARD, &problem, HOPPER).0[0].config.name();
+        let layer = |head_size: u32, length: u32| {
+            let heads = 2048 / head_size;
+            let (queries, keys, kv_heads) = (length, length, heads);
+            Problem { batch: 16_384 / length, queries, keys, heads, kv_heads, head_size, ..PROBLEM }
+        };
+        for mask in [Mask::FULL, Mask::CAUSAL] {
+            assert_eq!(of(Problem { mask, ..layer(64, 512) }), "attention_backward_whole_bf16_64");
+            assert_eq!(of(Problem { mask, ..layer(128, 512) }), "attention_backward_whole_bf16_128");
+            assert_eq!(of(Problem { mask, ..layer(64, 8192) }), "attention_backward_bf16_64");
+            assert_eq!(of(Problem { mask, ..layer(128, 4096) }), "attention_backward_bf16_128");
+        }
+        assert_eq!(of(layer(256, 512)), "attention_backward_bf16_256");
+        // Heads of a multiprocessor in four, one at a time.
+        assert_eq!(of(Problem { batch: 2, ..layer(128, 512) }), "attention_backward_bf16_128");
+        let packed = Problem { packed: Some([16_384; 2]), ..layer(64, 512) };
+        assert_eq!(of(packed), "attention_backward_bf16_64");
+        for problem in [packed, Problem { queries: 0, ..PROBLEM }, Problem { keys: 0, ..PROBLEM }] {
+            let (can, cannot) = ask(BACKWARD, &problem, HOPPER);
+            assert!(can.iter().all(|candidate| !candidate.config.name().contains("whole")), "{problem}");
+            assert!(cannot.iter().any(|of| of.kernel == "attention_backward_whole_bf16_64"), "{problem}");
+        }
     }
 
     #[test]

@@ -101,7 +101,8 @@ pub(super) fn launch(
             of_sinks(stream, tile, launched, &workspace, sinks)?;
         }
         let left = if problem.keys > 0 && heads > 0 {
-            let of_pass = Pass::new(stream, entry, launched, &forward, gradient, [&keys, &values], &mut workspace)?;
+            let of_pass =
+                Pass::new(stream, entry, launched, &forward, gradient, [&keys, &values], &mut workspace)?;
             pass(stream, of_pass, d_queries)?
         } else {
             Some(d_queries)

@@ -121,14 +121,15 @@ impl<'a> Backward<'a> {
     }
 
     /// Whether dQ is to be the same bits in every run too; else it need not. Its parts are then added from
-    /// the last keys to the first, which blocks wait for.
+    /// the last keys to the first, which blocks wait for. Kernels of whole heads always have an order, and
+    /// wait for nothing.
     pub fn deterministic(self, is_deterministic: bool) -> Self {
         Backward { is_deterministic, ..self }
     }
 
-    /// Queues the three kernels of the backward pass, and one more for sinks. They keep 4 bytes of device
-    /// memory for each element of Q, and 8 for each row, while they run; rows are padded to tiles of up to
-    /// 128.
+    /// Queues the two or three kernels of the backward pass, and one more for sinks. While they run they keep
+    /// 8 bytes of device memory for each row of Q, and 4 for each element: of all heads, or, by a kernel of
+    /// whole heads, of those that it works on at a time. Rows are padded to tiles of up to 128.
     ///
     /// # Errors
     /// [`Error::Length`](crate::Error::Length) when an operand does not have the elements that its shape

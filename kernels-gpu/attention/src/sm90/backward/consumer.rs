@@ -185,8 +185,7 @@ impl<C: Config> Consumer<'_, C> {
         let dropout = self.function.dropout()?;
         // SAFETY: the caller's contract; the block has met since the work was told.
         unsafe {
-            let (Turn { block, head, .. }, Work { tile, .. }) =
-                (self.ticket(stage).read(), self.work());
+            let (Turn { block, head, .. }, Work { tile, .. }) = (self.ticket(stage).read(), self.work());
             let thread = misc::opaque(self.thread);
             let key = Self { thread, ..self }.first_key(tile);
             let query = block * C::BLOCK_M + thread % 4 * 2;

@@ -172,7 +172,14 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>, rank: u3
         mbarrier::arrive_expect_tx(shared.keys_full(0), Keys::<C>::BYTES + C::OTHER_BOXES * C::KEY_BOX);
         let mut column = 0;
         while column < C::BOXES {
-            load(maps.keys, shared.keys_full(0), shared.keys(0) + column * C::KEY_BOX, column, own, tile.head);
+            load(
+                maps.keys,
+                shared.keys_full(0),
+                shared.keys(0) + column * C::KEY_BOX,
+                column,
+                own,
+                tile.head,
+            );
             column += 1;
         }
         let mut column = 0;
@@ -330,9 +337,7 @@ impl<C: Config> Consumer<'_, C> {
                     wgmma::commit_group();
                     // Of dS, here where it need not wait for what is added.
                     fence::proxy_async_shared();
-                    wgmma::wait_group::<1>();
-                    wgmma::fence_registers(&mut part);
-                    self.pass_on(&part, state, sums);
+                    self.pass_on::<1>(part, state, sums);
                 }
                 let Turn { row, is_last, .. } = self.ticket(stage).read();
                 sums = self.sums(row);
@@ -353,9 +358,7 @@ impl<C: Config> Consumer<'_, C> {
             wgmma::fence();
             self.multiply_sums(&mut part, last);
             wgmma::commit_group();
-            wgmma::wait_group::<0>();
-            wgmma::fence_registers(&mut part);
-            self.pass_on(&part, state, sums);
+            self.pass_on::<0>(part, state, sums);
         }
         state
     }
@@ -366,18 +369,26 @@ impl<C: Config> Consumer<'_, C> {
         !C::IS_WHOLE && self.arguments.is_packed()
     }
 
-    /// Passes on the part of dQ of the turn before this state of the pipeline, whose sums are at `sums`.
+    /// Passes on the part of dQ of the turn before this state of the pipeline, whose sums are at `sums`, when
+    /// all but `PENDING` groups of products are over.
     ///
     /// # Safety
-    /// As for [`add`](Self::add).
+    /// As for [`add`](Self::add), or [`leave_part`](Self::leave_part).
     #[inline(always)]
-    unsafe fn pass_on(self, part: &C::QueryGradient, state: PipelineState<Of<C>>, sums: *mut f32) {
+    unsafe fn pass_on<const PENDING: u32>(
+        self,
+        mut part: C::QueryGradient,
+        state: PipelineState<Of<C>>,
+        sums: *mut f32,
+    ) {
         // SAFETY: the caller's contract.
         unsafe {
             if C::IS_WHOLE {
-                self.leave_part(part, state);
+                self.leave_part::<PENDING>(part, state);
             } else {
-                self.add(part, sums);
+                wgmma::wait_group::<PENDING>();
+                wgmma::fence_registers(&mut part);
+                self.add(&part, sums);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! dQ where one block computes all parts of a row ([`whole`](super::whole)): the first part is stored, the next
 //! ones are added, and the last one, with what lies there, is rounded and stored as dQ.
 
-use cuda_std::vector;
+use cuda_std::{vector, wgmma};
 use primitives::pipeline::{Depth, PipelineState};
 use primitives::unroll;
 
@@ -10,7 +10,7 @@ use super::consumer::Consumer;
 use super::finish::{Rows, store_rows};
 use super::work::Work;
 use crate::sm90::config::WARPGROUP;
-use crate::sm90::fragments::{Fragment, steps};
+use crate::sm90::fragments::{Fragment, steps, zero};
 
 /// Where a turn's part of dQ goes. A consumer needs it a turn later, when the turn's stage may hold another
 /// tile of queries.
@@ -66,26 +66,36 @@ impl Part {
 }
 
 impl<C: Config> Consumer<'_, C> {
-    /// Leaves the consumer's part of dQ of the turn before this state of the pipeline.
+    /// Leaves the consumer's part of dQ of the turn before this state of the pipeline, when all but `PENDING`
+    /// groups of products are over. Those parts that a last one is added to are under way meanwhile.
     ///
     /// # Safety
-    /// The whole warpgroup is here, once a turn, and so it is.
+    /// The whole warpgroup is here, once a turn, and so it is; the part's products have been started.
     #[inline(always)]
-    pub(super) unsafe fn leave_part(self, part: &C::QueryGradient, state: PipelineState<Of<C>>) {
+    pub(super) unsafe fn leave_part<const PENDING: u32>(
+        self,
+        mut part: C::QueryGradient,
+        state: PipelineState<Of<C>>,
+    ) {
         // SAFETY: the caller's contract. The sums are the thread's own: nobody else uses them.
         unsafe {
             let told = Part::told(self.shared.parts(Part::number_before(state)));
             let sums = self.sums(told.row as usize);
+            // In one branch, or what is loaded would be live in all turns.
+            if told.is_last && !told.is_first {
+                let sum: C::QueryGradient = load(sums);
+                wait::<PENDING, _>(&mut part);
+                add(&mut part, &sum);
+                self.store_queries(&part, told);
+                return;
+            }
+            wait::<PENDING, _>(&mut part);
             if told.is_last {
-                let mut all = *part;
-                if !told.is_first {
-                    add_to(&mut all, sums);
-                }
-                self.store_queries(&all, told);
+                self.store_queries(&part, told);
             } else if told.is_first {
-                for_quads(part, |at, values| vector::store_v4(sums.add(at), values));
+                for_quads(&part, |at, values| vector::store_v4(sums.add(at), values));
             } else {
-                for_quads(part, |at, values| vector::red_add_v4(sums.add(at), values));
+                for_quads(&part, |at, values| vector::red_add_v4(sums.add(at), values));
             }
         }
     }
@@ -100,25 +110,50 @@ impl<C: Config> Consumer<'_, C> {
         // SAFETY: the caller's contract; the work has been told.
         unsafe {
             let Work { sequence, .. } = self.work();
-            let rows = Rows { params: self.arguments.params, results: self.arguments.queries, sequence, head };
+            let rows =
+                Rows { params: self.arguments.params, results: self.arguments.queries, sequence, head };
             let quad = |step: usize| [x[4 * step], x[4 * step + 1], x[4 * step + 2], x[4 * step + 3]];
             store_rows::<C>(rows, block * C::BLOCK_M, [self.consumer, self.thread], quad);
         }
     }
 }
 
-/// Adds the thread's numbers at `sums`.
+/// Waits until all but `PENDING` groups of products are over, among the others those of the part.
+///
+/// # Safety
+/// The whole warpgroup is here.
+#[inline(always)]
+unsafe fn wait<const PENDING: u32, F: Fragment>(part: &mut F) {
+    // SAFETY: the caller's contract.
+    unsafe { wgmma::wait_group::<PENDING>() }
+    wgmma::fence_registers(part);
+}
+
+/// The thread's numbers at `sums`.
 ///
 /// # Safety
 /// They are the thread's.
 #[inline(always)]
-unsafe fn add_to<F: Fragment>(part: &mut F, sums: *const f32) {
-    let x = part.as_mut();
+unsafe fn load<F: Fragment>(sums: *const f32) -> F {
+    let mut sum: F = zero();
+    let x = sum.as_mut();
     unroll!(STEP in 0..16, {
         if STEP < steps::<F>() {
             // SAFETY: the caller's contract.
             let values: [f32; 4] = unsafe { vector::load_l2_v4(sums.add(STEP * 4 * WARPGROUP as usize)) };
-            unroll!(I in 0..4, { x[4 * STEP + I] += values[I]; });
+            unroll!(I in 0..4, { x[4 * STEP + I] = values[I]; });
+        }
+    });
+    sum
+}
+
+/// Adds one to the other.
+#[inline(always)]
+fn add<F: Fragment>(to: &mut F, sum: &F) {
+    let (x, sum) = (to.as_mut(), sum.as_ref());
+    unroll!(STEP in 0..16, {
+        if STEP < steps::<F>() {
+            unroll!(I in 0..4, { x[4 * STEP + I] += sum[4 * STEP + I]; });
         }
     });
 }

@@ -118,9 +118,7 @@ impl<C: Config> Consumer<'_, C> {
     unsafe fn send_values(self) {
         let Arguments { maps, results, .. } = self.arguments;
         // SAFETY: the caller's contract.
-        unsafe {
-            self.send(self.values(), maps.value_gradients, results.values, results.strides.values)
-        }
+        unsafe { self.send(self.values(), maps.value_gradients, results.values, results.strides.values) }
     }
 
     /// Sends the consumer's lines of the boxes at `boxes` through the map, or row by row at the end of a

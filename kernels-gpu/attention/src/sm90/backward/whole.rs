@@ -30,7 +30,7 @@ use super::consumer::Consumer;
 use super::main_pass::{REGISTERS, WARPS};
 use super::queries::Part;
 use super::work::{Ticket, Turn, Work};
-use crate::problem::{AttentionParams, KeyBlocks, KeyTile, QueryBlocks, Sequence};
+use crate::problem::{AttentionParams, Band, KeyBlocks, KeyTile, QueryBlocks, Sequence};
 use crate::sm90::config::{BOX_COLUMNS, WARPGROUP};
 use crate::sm90::fragments::zero;
 
@@ -183,7 +183,12 @@ unsafe fn bring_keys<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
 /// # Safety
 /// As for [`bring_keys`]; the place is empty.
 #[inline(always)]
-unsafe fn load<C: Config>(arguments: Arguments<'_>, shared: Plan<C>, place: PipelineState<Of<C>>, work: Work) {
+unsafe fn load<C: Config>(
+    arguments: Arguments<'_>,
+    shared: Plan<C>,
+    place: PipelineState<Of<C>>,
+    work: Work,
+) {
     let Work { tile, sequence, turns } = work;
     let (keys_full, values_full) = (shared.keys_full(place.stage), shared.values_full(place.stage));
     // SAFETY: the caller's contract.
@@ -247,29 +252,19 @@ unsafe fn bring_queries<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
     let params = arguments.params;
     let mut tiles = Tiles::new(params);
     let mut state = PipelineState::<Of<C>>::START;
-    // The first row of the block's sums.
-    let sums = thread::block_idx_x() * (params.group * params.padded_rows);
     // SAFETY: the caller's contract.
     unsafe {
-        while let Some((Work { tile, sequence, turns }, blocks)) = tiles.get::<C>() {
-            let number = tile.first_key / BLOCK_N;
+        while let Some((work, blocks)) = tiles.get::<C>() {
             let mut index = 0;
-            while index < turns {
+            while index < work.turns {
                 // Back from the last one in every other tile.
-                let turn = if number % 2 == 0 { index } else { turns - 1 - index };
-                let blocks_of_head = blocks.count().max(1);
-                let (of_group, block) = (turn / blocks_of_head, blocks.first + turn % blocks_of_head);
+                let is_forward = work.tile.first_key / BLOCK_N % 2 == 0;
+                let turn = if is_forward { index } else { work.turns - 1 - index };
                 index += 1;
-                let head = tile.head * params.group + of_group;
-                let row = of_group * params.padded_rows + block * C::BLOCK_M;
-                let first_row = (tile.batch * params.heads + tile.head * params.group) as usize;
-                let at = first_row * params.padded_rows as usize + row as usize;
-                let seen = KeyBlocks::new(params.band, sequence, block * C::BLOCK_M, C::BLOCK_M, BLOCK_N);
-                let (is_first, is_last) = (number == seen.first, number + 1 == seen.end);
-                let part = Part { row: sums + row, block, head, is_first, is_last };
-                let is_partial = blocks.is_partial(block);
-                let turn = Turn { block, is_partial, is_last: index == turns, head, row: at };
-                bring_turn(arguments, shared, state, (turn, part, sequence.matrix));
+                let of_head = blocks.count().max(1);
+                let (of_group, block) = (turn / of_head, blocks.first + turn % of_head);
+                let (is_partial, is_last) = (blocks.is_partial(block), index == work.turns);
+                bring_turn(arguments, shared, state, (work, OfTurn { block, of_group, is_partial, is_last }));
                 state = state.next();
             }
             tiles.advance();
@@ -277,7 +272,42 @@ unsafe fn bring_queries<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
     }
 }
 
-/// Brings queries and gradients of a turn, of this matrix, and tells of it.
+/// A turn of a tile of keys.
+#[derive(Clone, Copy)]
+struct OfTurn {
+    /// The tile of queries.
+    block: u32,
+    /// The head among those that share the keys.
+    of_group: u32,
+    /// Whether some query does not see some key.
+    is_partial: bool,
+    /// Whether it is the last one.
+    is_last: bool,
+}
+
+impl OfTurn {
+    /// What consumers need to know of it.
+    #[inline(always)]
+    fn tell<C: Config>(self, params: &AttentionParams, work: Work) -> (Turn, Part) {
+        let (Self { block, of_group, is_partial, is_last }, Work { tile, sequence, .. }) = (self, work);
+        let head = tile.head * params.group + of_group;
+        let of_matrix = (tile.batch * params.heads + head) as usize * params.padded_rows as usize;
+        let first_row = block * C::BLOCK_M;
+        let turn = Turn { block, is_partial, is_last, head, row: of_matrix + first_row as usize };
+        let [is_first, is_of_last] = ends::<C>(params.band, sequence, block, tile.first_key / BLOCK_N);
+        let row = (thread::block_idx_x() * params.group + of_group) * params.padded_rows + first_row;
+        (turn, Part { row, block, head, is_first, is_last: is_of_last })
+    }
+}
+
+/// Whether the part of dQ of a tile of queries that this tile of keys has is the first one, and the last one.
+#[inline(always)]
+fn ends<C: Config>(band: Band, sequence: Sequence, block: u32, key_tile: u32) -> [bool; 2] {
+    let seen = KeyBlocks::new(band, sequence, block * C::BLOCK_M, C::BLOCK_M, BLOCK_N);
+    [key_tile == seen.first, key_tile + 1 == seen.end]
+}
+
+/// Brings queries and gradients of a turn, and tells of it.
 ///
 /// # Safety
 /// As for [`bring_queries`].
@@ -286,16 +316,17 @@ unsafe fn bring_turn<C: Config>(
     arguments: Arguments<'_>,
     shared: Plan<C>,
     state: PipelineState<Of<C>>,
-    (turn, part, matrix): (Turn, Part, u32),
+    (work, of): (Work, OfTurn),
 ) {
-    let Arguments { maps, rows, .. } = arguments;
+    let Arguments { maps, rows, params, .. } = arguments;
+    let (turn, part) = of.tell::<C>(params, work);
     let stage = state.stage;
     let bytes = Queries::<C>::BYTES + Statistics::<C>::BYTES;
     let copy = |map: *const TensorMap, full: u32, to: u32| {
         let mut column = 0;
         while column < C::BOXES {
             let row = (turn.block * C::BLOCK_M) as i32;
-            let coords = [(column * BOX_COLUMNS) as i32, row, turn.head as i32, matrix as i32];
+            let coords = [(column * BOX_COLUMNS) as i32, row, turn.head as i32, work.sequence.matrix as i32];
             // SAFETY: a stage that is empty, and expects the copy.
             unsafe { tma::load_4d(to + column * C::QUERY_BOX, map, full, coords) };
             column += 1;
@@ -391,6 +422,47 @@ impl<C: Config> Consumer<'_, C> {
             sync_warp(FULL_MASK);
             if self.thread.is_multiple_of(32) {
                 mbarrier::arrive(self.shared.results_full(self.place.stage));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ends;
+    use crate::problem::{Band, KeyBlocks, QueryBlocks, Sequence, UNBOUNDED};
+    use crate::sm90::backward::config::{BLOCK_N, Config};
+    use crate::sm90::backward::instances::{Bf16Head64, Bf16Head128};
+
+    /// Each tile of queries that some key is seen by has one first part and one last one, in the order of
+    /// keys; the others are those that zeros are written for.
+    fn check<C: Config>(band: Band, queries: u32, keys: u32) {
+        let sequence = Sequence { first_query: 0, queries, first_key: 0, keys, matrix: 0 };
+        let blocks = (0..keys.div_ceil(BLOCK_N))
+            .map(|tile| QueryBlocks::new(band, sequence, tile * BLOCK_N, BLOCK_N, C::BLOCK_M));
+        let blocks: Vec<_> = blocks.collect();
+        for block in 0..queries.div_ceil(C::BLOCK_M) {
+            let tiles = (0..).zip(&blocks).filter(|(_, of)| (of.first..of.end).contains(&block));
+            let got: Vec<_> = tiles.map(|(tile, _)| ends::<C>(band, sequence, block, tile)).collect();
+            let last = got.len().saturating_sub(1);
+            let want: Vec<_> = (0..got.len()).map(|part| [part == 0, part == last]).collect();
+            assert_eq!(got, want, "{band:?}, {queries} on {keys}, tile {block}");
+            let seen = KeyBlocks::new(band, sequence, block * C::BLOCK_M, C::BLOCK_M, BLOCK_N);
+            assert_eq!(got.is_empty(), seen.count() == 0, "{band:?}, {queries} on {keys}, tile {block}");
+        }
+    }
+
+    #[test]
+    fn parts_have_one_first_and_one_last() {
+        let bounds = [0, 1, 63, 64, 127, 128, 200, 500, UNBOUNDED];
+        let lengths = [(1, 1), (1, 700), (700, 1), (64, 128), (65, 129), (700, 700), (333, 900), (900, 333)];
+        for (left, right) in bounds.into_iter().flat_map(|left| bounds.map(|right| (left, right))) {
+            for (queries, keys) in lengths {
+                for top_left in [0, 1] {
+                    let band = Band { left, right, top_left };
+                    check::<Bf16Head64>(band, queries, keys);
+                    check::<Bf16Head128>(band, queries, keys);
+                }
             }
         }
     }
