@@ -93,7 +93,7 @@ pub trait Config: Copy + 'static {
     const PLACES: u32 = if Self::IS_WHOLE { 2 } else { 1 };
     /// Places whose results another warp than the consumers' stores.
     const RESULTS: u32 = if Self::IS_WHOLE { Self::PLACES } else { 0 };
-    /// Parts of dQ of which the producer tells: those of the turns that are under way, and of the turn before.
+    /// Parts of dQ of which the producer tells: those of the turns under way, and of the turn before.
     const TOLD_PARTS: u32 = if Self::IS_WHOLE { 2 * Of::<Self>::STAGES } else { 0 };
     /// Bytes of shared memory of a block.
     const SHARED: u32 = Plan::<Self>::TOTAL;

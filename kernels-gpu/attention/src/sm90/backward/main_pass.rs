@@ -254,8 +254,8 @@ impl<C: Config> Consumer<'_, C> {
         }
     }
 
-    /// Sums dK and dV over the tiles of queries, which begin in this state of their pipeline, and passes dQ of
-    /// each on. Gives the state behind them.
+    /// Sums dK and dV over the tiles of queries, from this state of their pipeline on, and passes dQ of each
+    /// on. Gives the state behind them.
     ///
     /// # Safety
     /// As for [`run`]; there are tiles.
@@ -337,7 +337,7 @@ impl<C: Config> Consumer<'_, C> {
                     wgmma::commit_group();
                     // Of dS, here where it need not wait for what is added.
                     fence::proxy_async_shared();
-                    self.pass_on::<1>(part, state, sums);
+                    self.pass_on::<1>(&mut part, state, sums);
                 }
                 let Turn { row, is_last, .. } = self.ticket(stage).read();
                 sums = self.sums(row);
@@ -358,7 +358,7 @@ impl<C: Config> Consumer<'_, C> {
             wgmma::fence();
             self.multiply_sums(&mut part, last);
             wgmma::commit_group();
-            self.pass_on::<0>(part, state, sums);
+            self.pass_on::<0>(&mut part, state, sums);
         }
         state
     }
@@ -377,7 +377,7 @@ impl<C: Config> Consumer<'_, C> {
     #[inline(always)]
     unsafe fn pass_on<const PENDING: u32>(
         self,
-        mut part: C::QueryGradient,
+        part: &mut C::QueryGradient,
         state: PipelineState<Of<C>>,
         sums: *mut f32,
     ) {
@@ -387,8 +387,8 @@ impl<C: Config> Consumer<'_, C> {
                 self.leave_part::<PENDING>(part, state);
             } else {
                 wgmma::wait_group::<PENDING>();
-                wgmma::fence_registers(&mut part);
-                self.add(&part, sums);
+                wgmma::fence_registers(part);
+                self.add(part, sums);
             }
         }
     }

@@ -1,5 +1,5 @@
-//! dQ where one block computes all parts of a row ([`whole`](super::whole)): the first part is stored, the next
-//! ones are added, and the last one, with what lies there, is rounded and stored as dQ.
+//! dQ where one block computes all parts of a row ([`whole`](super::whole)): the first part is stored, the
+//! next ones are added, and the last one, with what lies there, is rounded and stored as dQ.
 
 use cuda_std::{vector, wgmma};
 use primitives::pipeline::{Depth, PipelineState};
@@ -74,7 +74,7 @@ impl<C: Config> Consumer<'_, C> {
     #[inline(always)]
     pub(super) unsafe fn leave_part<const PENDING: u32>(
         self,
-        mut part: C::QueryGradient,
+        part: &mut C::QueryGradient,
         state: PipelineState<Of<C>>,
     ) {
         // SAFETY: the caller's contract. The sums are the thread's own: nobody else uses them.
@@ -84,18 +84,18 @@ impl<C: Config> Consumer<'_, C> {
             // In one branch, or what is loaded would be live in all turns.
             if told.is_last && !told.is_first {
                 let sum: C::QueryGradient = load(sums);
-                wait::<PENDING, _>(&mut part);
-                add(&mut part, &sum);
-                self.store_queries(&part, told);
+                wait::<PENDING, _>(part);
+                add(part, &sum);
+                self.store_queries(part, told);
                 return;
             }
-            wait::<PENDING, _>(&mut part);
+            wait::<PENDING, _>(part);
             if told.is_last {
-                self.store_queries(&part, told);
+                self.store_queries(part, told);
             } else if told.is_first {
-                for_quads(&part, |at, values| vector::store_v4(sums.add(at), values));
+                for_quads(part, |at, values| vector::store_v4(sums.add(at), values));
             } else {
-                for_quads(&part, |at, values| vector::red_add_v4(sums.add(at), values));
+                for_quads(part, |at, values| vector::red_add_v4(sums.add(at), values));
             }
         }
     }

@@ -7,10 +7,10 @@
 //!   warp 2       zeros for queries that see no key
 //!   consumers    turns of tile 0 | dK, dV to shared memory | turns of tile 1 | ...
 //! ```
-//! All parts of dQ of a head are computed by one block, and each of its numbers by one thread: in the order of
-//! keys, the same bits in every run. So the first part is stored, and no zeros are needed before; the last
-//! one is added to what lies there, rounded and stored as dQ, and no kernel is needed behind. The sums are the
-//! block's own, and serve all of its heads: few enough to stay in L2.
+//! All parts of dQ of a head are computed by one block, and each of its numbers by one thread: in the order
+//! of keys, the same bits in every run. So the first part is stored, and no zeros are needed before; the last
+//! one is added to what lies there, rounded and stored as dQ, and no kernel is needed behind. The sums are
+//! the block's own, and serve all of its heads: few enough to stay in L2.
 //!
 //! Every other tile of keys looks at its queries from the last to the first. So queries, their gradients and
 //! sums that are used again soonest were used last, where they do not all stay in L2.
@@ -37,16 +37,16 @@ use crate::sm90::fragments::zero;
 /// The gradients of all heads.
 ///
 /// # Safety
-/// As for [`main_pass::run`](super::main_pass::run), but the launch has at most a block for each head of keys
-/// of each sequence; no sequences are packed, and each has queries and keys. There are sums for each block, of
-/// all queries that share its keys.
+/// As for [`main_pass::run`](super::main_pass::run), but the launch has at most a block for each head of
+/// keys of each sequence; no sequences are packed, and each has queries and keys. There are sums for each
+/// block, of all queries that share its keys.
 #[inline(always)]
 pub unsafe fn run<C: Config>(arguments: Arguments<'_>, function: &C::Function) {
     const { C::CHECKED };
     let shared = Plan::<C>::new(shared::address_of(shared::dynamic_shared_mem::<u8>()));
     let thread = thread::thread_idx_x();
-    // SAFETY: one thread makes the barriers before all meet; a warpgroup has one role, and so has a warp of the
-    // first one; the caller's contract.
+    // SAFETY: one thread makes the barriers before all meet; a warpgroup has one role, and so has a warp of
+    // the first one; the caller's contract.
     unsafe {
         if thread == 0 {
             tma::prefetch(arguments.maps.keys);
