@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use half::bf16;
 use ironwarp::ops::attention::{
-    Attention, Backward, BiasGradient, Forward, Gradients, Heads, HeadsMut, Mask, MultiHead, Options,
+    Attention, Backward, BiasGradient, Choice, Forward, Gradients, Heads, HeadsMut, Mask, MultiHead, Options,
     Projection, Scales, candidates,
 };
 use ironwarp::ops::dropout::Generator;
@@ -188,6 +188,21 @@ fn layer(session: &mut Session, layer: Layer) -> Outcome {
         })?;
         session.measure(&fixed, &shape, Work::Flops(5 * layer.flops()), |_| {
             gradients(&stream, layer, &mut set, true)
+        })?;
+        other_gradients(session, layer, &mut set, &shape)?;
+    }
+    Ok(())
+}
+
+/// The kernels of the backward pass for rows of this length that were not chosen.
+fn other_gradients(session: &mut Session, layer: Layer, set: &mut Set, shape: &str) -> Outcome {
+    let stream = session.stream.clone();
+    let Choice { config: chosen, candidates, .. } = backward_of(layer, set).explain(&stream)?;
+    let others = candidates.into_iter().map(|candidate| candidate.config);
+    for config in others.filter(|of| of.head_size() == chosen.head_size() && *of != chosen) {
+        let name = format!("attention_backward_{}_by_{}", layer.size, config.name());
+        session.measure(&name, shape, Work::Flops(5 * layer.flops()), |_| {
+            backward_of(layer, set).run_with(&stream, &config)
         })?;
     }
     Ok(())

@@ -11,6 +11,7 @@ mod ops_attention_append;
 mod ops_attention_backward;
 mod ops_attention_backward_functions;
 mod ops_attention_backward_packed;
+mod ops_attention_backward_whole;
 mod ops_attention_bias_gradient;
 mod ops_attention_calls;
 mod ops_attention_counter;

@@ -145,6 +145,7 @@ macro_rules! score_kernels {
                         arguments::Arguments {
                             maps: arguments::Maps { queries, keys, values, gradients, key_gradients, value_gradients },
                             results: arguments::Results { keys: key_rows, values: value_rows, strides },
+                            queries: arguments::QueryResults::NONE,
                             params: &params,
                             packing: $crate::problem::Packing { queries: first_queries, keys: first_keys },
                             rows: arguments::Statistics32 { logarithms, deltas, sums },

@@ -100,6 +100,11 @@ pub struct Packing {
     pub keys: *const i32,
 }
 
+impl Packing {
+    /// Each sequence has its own matrix.
+    pub const NONE: Self = Self { queries: core::ptr::null(), keys: core::ptr::null() };
+}
+
 impl AttentionParams {
     /// Sequence `batch`. Row numbers count as no more than there are rows, and no less than the one before:
     /// no number leads out of the tensors.

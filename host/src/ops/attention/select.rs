@@ -42,6 +42,14 @@ pub trait Row: Copy + PartialEq + Send + Sync + 'static {
     fn shared(&self) -> u32;
     /// How long it should take, microseconds: an estimate.
     fn estimate_us(&self, problem: &Problem, device: DeviceCapabilities) -> f64;
+    /// Why the kernel cannot do a problem that others of its rows can.
+    fn refuses(&self, _: &Problem) -> Option<&'static str> {
+        None
+    }
+    /// The reason for the kernel, where the length of its rows is not all that there is to say.
+    fn why(&self, _: &Problem) -> Option<&'static str> {
+        None
+    }
     /// The error where no kernel of a table can do the problem.
     fn none_of(table: &'static [Self], problem: &Problem, device: &Device) -> Error;
 }
@@ -117,12 +125,18 @@ fn ask<E: Row>(
             None => candidates.push(Candidate {
                 config,
                 estimate_us: entry.estimate_us(problem, device),
-                why: if config.head == problem.head_size { SAME_ROWS } else { LONGER_ROWS },
+                why: why(entry, problem),
             }),
         }
     }
     candidates.sort_by(|a, b| a.estimate_us.total_cmp(&b.estimate_us));
     (candidates, rejections)
+}
+
+/// The reason for a kernel that can do the problem.
+fn why(entry: &impl Row, problem: &Problem) -> &'static str {
+    let of_rows = if entry.config().head == problem.head_size { SAME_ROWS } else { LONGER_ROWS };
+    entry.why(problem).unwrap_or(of_rows)
 }
 
 /// Why the kernel cannot do the problem.
@@ -134,7 +148,7 @@ fn lacks(entry: &impl Row, problem: &Problem, device: DeviceCapabilities) -> Opt
         (entry.config().head >= problem.head_size, "has shorter rows"),
         (entry.shared() <= device.shared_bytes, "wants more shared memory than a block has"),
     ];
-    rules.into_iter().find_map(|(holds, why)| (!holds).then_some(why))
+    rules.into_iter().find_map(|(holds, why)| (!holds).then_some(why)).or_else(|| entry.refuses(problem))
 }
 
 pub(super) const fn dtype(element: ElementType) -> Option<DType> {
@@ -218,7 +232,8 @@ pub(super) fn explain<E: Row>(
     source: Source,
 ) -> Choice {
     let (candidates, rejections) = ask(table, problem, DeviceCapabilities::of(device));
-    let why = if config.head == problem.head_size { SAME_ROWS } else { LONGER_ROWS };
+    let entry = table.iter().find(|entry| entry.config() == config);
+    let why = entry.map_or(LONGER_ROWS, |entry| why(entry, problem));
     Choice { problem: *problem, config, why, source, candidates, rejections }
 }
 
@@ -256,6 +271,7 @@ mod tests {
     use crate::arch::Arch;
     use crate::ops::attention::{Mask, Problem};
     use crate::tensor::DType;
+    use attention::sm90::backward::instances::TABLE as BACKWARD;
 
     const HOPPER: DeviceCapabilities =
         DeviceCapabilities { arch: Arch { major: 9, minor: 0 }, sm_count: 132, shared_bytes: 227 * 1024 };
@@ -320,6 +336,33 @@ mod tests {
         assert_eq!(of(Mask::FULL, 512), "attention_e4m3_128_wide");
         assert_eq!(of(Mask::CAUSAL, 1024), "attention_e4m3_128");
         assert_eq!(of(Mask::CAUSAL, 2048), "attention_e4m3_128_wide");
+    }
+
+    /// Whole heads fill rounds of multiprocessors where there are many, and stay in L2 where they are short.
+    #[test]
+    fn whole_heads_for_gradients_of_many_short_sequences() {
+        let of = |problem: Problem| ask(BACKWARD, &problem, HOPPER).0[0].config.name();
+        let layer = |head_size: u32, length: u32| {
+            let heads = 2048 / head_size;
+            let (queries, keys, kv_heads) = (length, length, heads);
+            Problem { batch: 16_384 / length, queries, keys, heads, kv_heads, head_size, ..PROBLEM }
+        };
+        for mask in [Mask::FULL, Mask::CAUSAL] {
+            assert_eq!(of(Problem { mask, ..layer(64, 512) }), "attention_backward_whole_bf16_64");
+            assert_eq!(of(Problem { mask, ..layer(128, 512) }), "attention_backward_whole_bf16_128");
+            assert_eq!(of(Problem { mask, ..layer(64, 8192) }), "attention_backward_bf16_64");
+            assert_eq!(of(Problem { mask, ..layer(128, 4096) }), "attention_backward_bf16_128");
+        }
+        assert_eq!(of(layer(256, 512)), "attention_backward_bf16_256");
+        // Heads of a multiprocessor in four, one at a time.
+        assert_eq!(of(Problem { batch: 2, ..layer(128, 512) }), "attention_backward_bf16_128");
+        let packed = Problem { packed: Some([16_384; 2]), ..layer(64, 512) };
+        assert_eq!(of(packed), "attention_backward_bf16_64");
+        for problem in [packed, Problem { queries: 0, ..PROBLEM }, Problem { keys: 0, ..PROBLEM }] {
+            let (can, cannot) = ask(BACKWARD, &problem, HOPPER);
+            assert!(can.iter().all(|candidate| !candidate.config.name().contains("whole")), "{problem}");
+            assert!(cannot.iter().any(|of| of.kernel == "attention_backward_whole_bf16_64"), "{problem}");
+        }
     }
 
     #[test]

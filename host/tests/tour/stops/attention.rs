@@ -32,7 +32,8 @@ pub fn forward(stream: &Stream) -> Outcome<Vec<Stop>> {
 pub fn stops(stream: &Stream) -> Outcome<Vec<Stop>> {
     let mut stops = forward(stream)?;
     stops.extend(super::attention_functions::gradient_stops());
-    for (size, way) in GRADIENT_SIZES.into_iter().flat_map(|size| Way::ALL.map(|way| (size, way))) {
+    let ways = GRADIENT_SIZES.into_iter().flat_map(|size| Way::ALL.map(|way| (size, way)));
+    for (size, way) in ways.filter(|(size, way)| way.is_for(*size)) {
         stops.push(Stop::new(format!("gradients, bf16, {size}, {way:?}"), move |stream| {
             gradients::<bf16>(stream, size, way)
         }));
@@ -55,15 +56,27 @@ enum Way {
     Deterministic,
     /// Two sequences.
     Packed,
+    /// A block has all keys of a head.
+    WholeHeads,
 }
 
 impl Way {
-    const ALL: [Way; 3] = [Way::OneBlockOfKeys, Way::Deterministic, Way::Packed];
+    const ALL: [Way; 4] = [Way::OneBlockOfKeys, Way::Deterministic, Way::Packed, Way::WholeHeads];
+
+    /// Whether there are kernels for rows of this length.
+    fn is_for(self, size: usize) -> bool {
+        self != Way::WholeHeads || size <= 128
+    }
+
+    /// Whether a kernel does it so.
+    fn is_of(self, config: &Config) -> bool {
+        config.name().contains("_whole_") == (self == Way::WholeHeads)
+    }
 
     /// Queries and keys.
     const fn rows(self) -> [usize; 2] {
         match self {
-            Way::Deterministic => [150, 300],
+            Way::Deterministic | Way::WholeHeads => [150, 300],
             Way::OneBlockOfKeys | Way::Packed => [150, 100],
         }
     }
@@ -110,7 +123,10 @@ fn gradients<T: Element + testkit::Element + Pod>(
     let backward = Backward::new(forward, heads(&result, 0), gradients)
         .mask(Mask::CAUSAL)
         .deterministic(way == Way::Deterministic);
-    packed.into_iter().fold(backward, Backward::packed).sinks(&sinks, &mut d_sinks).run(stream)?;
+    let backward = packed.into_iter().fold(backward, Backward::packed).sinks(&sinks, &mut d_sinks);
+    let candidates = backward.explain(stream)?.candidates.into_iter().map(|candidate| candidate.config);
+    let config = candidates.filter(|config| way.is_of(config)).min_by_key(|config| config.head_size());
+    backward.run_with(stream, &config.ok_or("no kernel")?)?;
     let mut bytes = bytemuck::cast_slice::<f32, u8>(&d_sinks.to_vec(stream)?).to_vec();
     for gradient in [&d_q, &d_k, &d_v] {
         bytes.extend_from_slice(bytemuck::cast_slice::<T, u8>(&gradient.to_vec(stream)?));

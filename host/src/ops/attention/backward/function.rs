@@ -244,12 +244,12 @@ where
             }
         }
         let function = (function, blocks.map(BlockMask::lists));
-        let pass = |stream: &Stream, pass: Pass<'_>| {
+        launch(stream, problem, entry, backward, |stream, pass, d_queries| {
             // SAFETY: the launch is of the entry's configuration; the blocks are of this problem; the
             // function is the word of whoever named it.
-            unsafe { <F::Backward as private::Sealed<F>>::launch(place, stream, pass, function) }
-        };
-        launch(stream, problem, entry, backward, pass)
+            unsafe { <F::Backward as private::Sealed<F>>::launch(place, stream, pass, function)? };
+            Ok(Some(d_queries))
+        })
     }
 
     /// The same with results elsewhere.

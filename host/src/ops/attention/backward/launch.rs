@@ -32,13 +32,16 @@ struct Workspace {
     order: Option<DeviceBuffer<u32>>,
 }
 
+/// dQ, where the main kernel leaves it to the last one.
+pub(super) type Left<'r> = Result<Option<HeadsMut<'r>>>;
+
 /// Queues the kernels, the main one by `pass`.
 pub(super) fn launch(
     stream: &Stream,
     problem: &Problem,
     entry: &Entry,
     backward: Backward<'_>,
-    pass: impl FnOnce(&Stream, Pass<'_>) -> Result<()>,
+    pass: impl for<'p, 'r> FnOnce(&Stream, Pass<'p>, HeadsMut<'r>) -> Left<'r>,
 ) -> Result<()> {
     let tile = entry.block[0];
     let Backward { forward, gradient, gradients, scale, mask, packed, sinks, is_deterministic } = backward;
@@ -70,7 +73,13 @@ pub(super) fn launch(
         let hint = "split the batch and call once for each part";
         return Err(invalid("the problem", format!("{tiles} tiles"), "fewer than 2^32".to_owned(), hint));
     };
-    let is_ordered = is_deterministic && tiles > 0;
+    // Whole heads have an order already, and sums for each block alone.
+    let is_ordered = is_deterministic && tiles > 0 && !entry.is_whole;
+    let summed_rows = if entry.is_whole {
+        blocks_of_heads(params, stream) as usize * (params.group * params.padded_rows) as usize
+    } else {
+        rows
+    };
     let words = Order::words(rows / tile as usize);
     // SAFETY: numbers have no invalid values; the first kernel writes all of them before others read them.
     let mut workspace = unsafe {
@@ -78,7 +87,7 @@ pub(super) fn launch(
             order: is_ordered.then(|| DeviceBuffer::uninit(stream, words)).transpose()?,
             logarithms: DeviceBuffer::uninit(stream, rows)?,
             deltas: DeviceBuffer::uninit(stream, rows)?,
-            sums: DeviceBuffer::uninit(stream, rows * entry.head as usize)?,
+            sums: DeviceBuffer::uninit(stream, summed_rows * entry.head as usize)?,
         }
     };
     let launched = Launched { params, packed };
@@ -91,15 +100,24 @@ pub(super) fn launch(
         if let Some(sinks) = sinks.filter(|_| problem.heads > 0) {
             of_sinks(stream, tile, launched, &workspace, sinks)?;
         }
-        if problem.keys > 0 && heads > 0 {
-            pass(stream, Pass::new(entry, launched, &forward, gradient, [&keys, &values], &mut workspace)?)?;
-        }
-        if tiles == 0 {
-            return Ok(());
-        }
+        let left = if problem.keys > 0 && heads > 0 {
+            let of_pass =
+                Pass::new(stream, entry, launched, &forward, gradient, [&keys, &values], &mut workspace)?;
+            pass(stream, of_pass, d_queries)?
+        } else {
+            Some(d_queries)
+        };
+        let Some(d_queries) = left.filter(|_| tiles > 0) else { return Ok(()) };
         let threads = entry.blocks * CONSUMERS * WARPGROUP;
         end(entry)?(stream, [tiles, threads], launched, &workspace.sums, d_queries)
     }
+}
+
+/// Blocks that share whole heads out: one a multiprocessor, each with sums of its own.
+fn blocks_of_heads(params: AttentionParams, stream: &Stream) -> u32 {
+    // As many as tiles of the longest keys.
+    let heads = KeyTiles::new(&params, params.keys.max(1)).count();
+    stream.device().properties().sm_count.min(heads).max(1)
 }
 
 /// Arguments that all kernels have.
@@ -169,7 +187,8 @@ unsafe fn begin(
         deltas,
         sums,
         entry.block[0],
-        entry.head,
+        // Zeros for sums that are added to alone.
+        if entry.is_whole { 0 } else { entry.head },
         order.as_mut(),
         first_queries,
         first_keys,
@@ -223,6 +242,7 @@ pub struct Pass<'a> {
 
 impl<'a> Pass<'a> {
     fn new(
+        stream: &Stream,
         entry: &Entry,
         launched: Launched<'a>,
         forward: &Forward<'a>,
@@ -243,8 +263,12 @@ impl<'a> Pass<'a> {
         // launch begins the write with these.
         let (d_keys, d_values) = (keys.view(), values.view());
         let (map_d_keys, map_d_values) = (map(d_keys, CONSUMER_KEYS)?, map(d_values, CONSUMER_KEYS)?);
-        let tiles = KeyTiles::new(&launched.params, block).count();
-        let grid = LaunchConfig::new([tiles * entry.blocks, 1, 1], [THREADS, 1, 1])
+        let blocks = if entry.is_whole {
+            blocks_of_heads(launched.params, stream)
+        } else {
+            KeyTiles::new(&launched.params, block).count() * entry.blocks
+        };
+        let grid = LaunchConfig::new([blocks, 1, 1], [THREADS, 1, 1])
             .with_shared(entry.shared)
             .cluster([entry.blocks, 1, 1])
             .overlapping_previous();
@@ -268,7 +292,11 @@ impl<'a> Pass<'a> {
 ///
 /// # Safety
 /// The launch is one of this kernel's configuration.
-unsafe fn pass_as<K: KernelType<Params = PassParameters>>(stream: &Stream, pass: Pass<'_>) -> Result<()> {
+unsafe fn pass_as<'r, K: KernelType<Params = PassParameters>>(
+    stream: &Stream,
+    pass: Pass<'_>,
+    d_queries: HeadsMut<'r>,
+) -> Left<'r> {
     let Pass { grid, maps, params, logarithms, deltas, sums, rows, strides, order, first } = pass;
     let [queries, keys, values, gradients, key_gradients, value_gradients] = maps;
     let ([key_rows, value_rows], [first_queries, first_keys]) = (rows, first);
@@ -291,7 +319,43 @@ unsafe fn pass_as<K: KernelType<Params = PassParameters>>(stream: &Stream, pass:
         first_keys,
     );
     // SAFETY: the caller's contract.
-    unsafe { kernel::launch::<K>(stream, grid, arguments) }
+    unsafe { kernel::launch::<K>(stream, grid, arguments)? };
+    Ok(Some(d_queries))
+}
+
+/// Queues the main kernel of whole heads, which leaves nothing.
+///
+/// # Safety
+/// As for [`pass_as`].
+unsafe fn whole_as<'r, K: KernelType<Params = WholeParameters>>(
+    stream: &Stream,
+    pass: Pass<'_>,
+    d_queries: HeadsMut<'r>,
+) -> Left<'r> {
+    let Pass { grid, maps, params, logarithms, deltas, sums, rows, .. } = pass;
+    let [queries, keys, values, gradients, key_gradients, value_gradients] = maps;
+    // The launch begins the write of dK and dV with their first elements.
+    let [key_rows, value_rows] = rows;
+    let strides = d_queries.view().strides_of_rows();
+    let arguments = (
+        queries,
+        keys,
+        values,
+        gradients,
+        key_gradients,
+        value_gradients,
+        params,
+        logarithms,
+        deltas,
+        sums,
+        key_rows,
+        value_rows,
+        d_queries.data.cast::<u16>(),
+        strides,
+    );
+    // SAFETY: the caller's contract.
+    unsafe { kernel::launch::<K>(stream, grid, arguments)? };
+    Ok(None)
 }
 
 /// Queues the last kernel.
@@ -315,21 +379,35 @@ unsafe fn end_as<K: KernelType<Params = EndParameters>>(
 
 type PassParameters = <instances::attention_backward_bf16_64 as KernelType>::Params;
 type EndParameters = <instances::attention_finish_bf16_64 as KernelType>::Params;
-type LaunchPass = unsafe fn(&Stream, Pass<'_>) -> Result<()>;
+type WholeParameters = <instances::attention_backward_whole_bf16_64 as KernelType>::Params;
+type LaunchPass = for<'r> unsafe fn(&Stream, Pass<'_>, HeadsMut<'r>) -> Left<'r>;
 type LaunchEnd = unsafe fn(&Stream, [u32; 2], Launched<'_>, &DeviceBuffer<f32>, HeadsMut<'_>) -> Result<()>;
 
 macro_rules! passes {
     ($($name:ident)*) => {
-        /// In the order of the table.
-        pub(super) static PASSES: [LaunchPass; TABLE.len()] = [$(pass_as::<instances::$name>),*];
+        /// Of tiles of keys, in the order of the table.
+        static PASSES: &[LaunchPass] = &[$(pass_as::<instances::$name>),*];
     };
 }
 attention::for_each_sm90_backward_kernel!(passes);
 
+macro_rules! whole_passes {
+    ($($name:ident)*) => {
+        /// Of whole heads, behind the others in the table.
+        static WHOLE_PASSES: &[LaunchPass] = &[$(whole_as::<instances::$name>),*];
+    };
+}
+attention::for_each_sm90_whole_backward_kernel!(whole_passes);
+
+/// The main kernel of this place in the table.
+pub(super) fn pass_at(place: usize) -> LaunchPass {
+    PASSES.iter().chain(WHOLE_PASSES).nth(place).copied().expect("a place in the table")
+}
+
 macro_rules! ends {
     ($($name:ident)*) => {
         /// In the order of the table.
-        static ENDS: [LaunchEnd; TABLE.len()] = [$(end_as::<instances::$name>),*];
+        static ENDS: &[LaunchEnd] = &[$(end_as::<instances::$name>),*];
     };
 }
 attention::for_each_sm90_finish_kernel!(ends);

@@ -121,14 +121,15 @@ impl<'a> Backward<'a> {
     }
 
     /// Whether dQ is to be the same bits in every run too; else it need not. Its parts are then added from
-    /// the last keys to the first, which blocks wait for.
+    /// the last keys to the first, which blocks wait for. Kernels of whole heads always have an order, and
+    /// wait for nothing.
     pub fn deterministic(self, is_deterministic: bool) -> Self {
         Backward { is_deterministic, ..self }
     }
 
-    /// Queues the three kernels of the backward pass, and one more for sinks. They keep 4 bytes of device
-    /// memory for each element of Q, and 8 for each row, while they run; rows are padded to tiles of up to
-    /// 128.
+    /// Queues the two or three kernels of the backward pass, and one more for sinks. While they run they keep
+    /// 8 bytes of device memory for each row of Q, and 4 for each element: of all heads, or, by a kernel of
+    /// whole heads, of those that it works on at a time. Rows are padded to tiles of up to 128.
     ///
     /// # Errors
     /// [`Error::Length`](crate::Error::Length) when an operand does not have the elements that its shape
@@ -157,15 +158,16 @@ impl<'a> Backward<'a> {
     ///
     /// # Errors
     /// As [`Backward::run`], but for the driver's.
-    pub fn explain(self, stream: &Stream) -> Result<Choice> {
+    pub fn explain(&self, stream: &Stream) -> Result<Choice> {
         select::select_from(TABLE, &self.checked(stream)?, stream.device())
     }
 
     /// Queues the kernels, the main one of this place in the table.
     pub(super) fn launch(self, stream: &Stream, problem: &Problem, place: usize) -> Result<()> {
-        // SAFETY: the kernel is the entry's.
-        let pass = |stream: &Stream, pass: launch::Pass<'_>| unsafe { launch::PASSES[place](stream, pass) };
-        launch::launch(stream, problem, &TABLE[place], self, pass)
+        launch::launch(stream, problem, &TABLE[place], self, |stream, pass, d_queries| {
+            // SAFETY: the kernel is the entry's.
+            unsafe { launch::pass_at(place)(stream, pass, d_queries) }
+        })
     }
 
     /// The same with results elsewhere.
@@ -271,6 +273,19 @@ pub(super) fn check_type(argument: &'static str, got: DType, wanted: DType) -> R
 const START_US: f64 = 10.0;
 /// A block of keys, beside its turns: K and V, the first queries, and dK and dV at the end.
 const BLOCK_US: f64 = 6.0;
+/// The same of a tile of keys of a whole head, whose K and V are there when the tile before ends: predicted,
+/// not timed.
+const TILE_US: f64 = 2.0;
+/// Bytes a microsecond from device memory, as copies reach on an H200.
+const BYTES_A_US: f64 = 4.1e6;
+/// Bytes of L2 that blocks of whole heads have for what they use again: of the 50 MB of an H200.
+const L2_BYTES: f64 = 48e6;
+/// Bytes of an element of Q that the first kernel reads, and those that it writes and the last one reads and
+/// writes where dQ is added up in f32.
+const FIRST_BYTES: f64 = 4.0;
+const SUM_BYTES: f64 = 10.0;
+/// Bytes of an element of Q for each tile of keys of a whole head: of Q, dO, and a sum, read and written.
+const AGAIN_BYTES: f64 = 12.0;
 
 /// A kernel's floating-point operations a microsecond of one multiprocessor: a 132nd of an H200's with
 /// 16384 keys (2026-11-26).
@@ -298,10 +313,40 @@ impl Row for Entry {
     fn estimate_us(&self, problem: &Problem, device: DeviceCapabilities) -> f64 {
         // Five products in place of two, of rows that are filled up.
         let flops = 2.5 * problem.flops() * f64::from(self.head) / f64::from(problem.head_size.max(1));
-        let tiles = problem.keys.div_ceil(self.block[1]) * self.blocks;
-        let blocks = problem.sequences() * f64::from(problem.heads) * f64::from(tiles);
-        let busy_us = flops / rate(self) + blocks * BLOCK_US;
-        START_US + busy_us / f64::from(device.sm_count.max(1))
+        let sm_count = f64::from(device.sm_count.max(1));
+        let heads = problem.sequences() * f64::from(problem.heads);
+        let elements = heads * f64::from(problem.queries) * f64::from(self.head);
+        let tiles = f64::from(problem.keys.div_ceil(self.block[1]));
+        let first_us = START_US + elements * FIRST_BYTES / BYTES_A_US;
+        if !self.is_whole {
+            let busy_us = flops / rate(self) + heads * tiles * f64::from(self.blocks) * BLOCK_US;
+            return first_us + elements * SUM_BYTES / BYTES_A_US + busy_us / sm_count;
+        }
+        // Each block has as many heads as the one with the most.
+        let kv_heads = (heads / f64::from(problem.group().max(1))).max(1.0);
+        let rounds = (kv_heads / sm_count).ceil();
+        let busy_us = rounds * (flops / kv_heads / rate(self) + tiles * TILE_US);
+        // What does not stay in L2 comes from memory again for each tile of keys.
+        let again = elements * AGAIN_BYTES;
+        let missing = (1.0 - L2_BYTES / (again / kv_heads * kv_heads.min(sm_count))).max(0.0);
+        first_us + busy_us.max(again * tiles * missing / BYTES_A_US)
+    }
+
+    fn refuses(&self, problem: &Problem) -> Option<&'static str> {
+        if !self.is_whole {
+            None
+        } else if problem.packed.is_some() {
+            Some("is for sequences that are not packed")
+        } else if problem.is_empty() || problem.keys == 0 {
+            Some("wants queries and keys")
+        } else {
+            None
+        }
+    }
+
+    fn why(&self, problem: &Problem) -> Option<&'static str> {
+        let why = "its blocks go through all keys of a head: no zeros before, no sums behind";
+        (self.is_whole && self.head == problem.head_size).then_some(why)
     }
 
     fn none_of(table: &'static [Self], problem: &Problem, device: &Device) -> Error {

@@ -59,6 +59,30 @@ pub struct Results {
     pub strides: ResultStrides,
 }
 
+impl Results {
+    /// Sequences are not packed.
+    pub const NONE: Self = {
+        let strides = Strides { row: 0, head: 0, matrix: 0 };
+        let strides = ResultStrides { keys: strides, values: strides };
+        Self { keys: core::ptr::null_mut(), values: core::ptr::null_mut(), strides }
+    };
+}
+
+/// dQ, where the main kernel writes it.
+#[derive(Clone, Copy)]
+pub struct QueryResults {
+    /// First element.
+    pub data: *mut u16,
+    /// Where its rows begin.
+    pub strides: Strides,
+}
+
+impl QueryResults {
+    /// Another kernel writes it.
+    pub const NONE: Self =
+        Self { data: core::ptr::null_mut(), strides: Strides { row: 0, head: 0, matrix: 0 } };
+}
+
 /// The arguments of a launch.
 #[derive(Clone, Copy)]
 pub struct Arguments<'a> {
@@ -66,6 +90,8 @@ pub struct Arguments<'a> {
     pub maps: Maps,
     /// The tensors of the maps of gradients.
     pub results: Results,
+    /// dQ, of [`whole`](super::whole) heads.
+    pub queries: QueryResults,
     /// The problem.
     pub params: &'a AttentionParams,
     /// Where packed sequences begin.

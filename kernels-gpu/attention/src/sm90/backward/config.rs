@@ -87,6 +87,14 @@ pub trait Config: Copy + 'static {
     /// `2^-12`) of dS, as large as that of its own rounding.
     /// In a pair another consumer computes it.
     const KEEPS_WEIGHTS: bool = Self::BLOCK_M == 64 && Self::BLOCKS == 1;
+    /// Whether a block goes through all keys of a head, one tile after the other ([`whole`](super::whole)).
+    const IS_WHOLE: bool = false;
+    /// Places of keys and values: while results leave one of them, the next tile is in the other one.
+    const PLACES: u32 = if Self::IS_WHOLE { 2 } else { 1 };
+    /// Places whose results another warp than the consumers' stores.
+    const RESULTS: u32 = if Self::IS_WHOLE { Self::PLACES } else { 0 };
+    /// Parts of dQ of which the producer tells: those of the turns under way, and of the turn before.
+    const TOLD_PARTS: u32 = if Self::IS_WHOLE { 2 * Of::<Self>::STAGES } else { 0 };
     /// Bytes of shared memory of a block.
     const SHARED: u32 = Plan::<Self>::TOTAL;
 
@@ -96,6 +104,7 @@ pub trait Config: Copy + 'static {
         assert!(Self::BLOCK_M == 64 || Self::BLOCK_M == 128, "dQ is cut in two in one way or the other");
         assert!(Self::QueryGradient::N * 64 * Self::PARTS == Self::HEAD * Self::BLOCK_M, "parts of dQ");
         assert!(Self::HEAD.is_multiple_of(BOX_COLUMNS) && Self::HEAD <= 256, "accumulators of dK and dV");
+        assert!(Self::BLOCKS == 1 || !Self::IS_WHOLE, "a block has all keys of a head");
         assert!(Self::BLOCKS == 1 || Self::BLOCK_M == 64, "a box of dS for each block of a pair");
     };
 }
@@ -108,13 +117,27 @@ impl<C: Config, F: ScoreFunction> Config for With<C, F> {
     type Function = F;
 }
 
+/// The kernel whose blocks go through all keys of a head ([`whole`](super::whole)).
+#[derive(Clone, Copy)]
+pub struct Whole<C>(PhantomData<C>);
+
+impl<C: Config> Config for Whole<C> {
+    type Element = C::Element;
+    type Scores = C::Scores;
+    type Gradient = C::Gradient;
+    type QueryGradient = C::QueryGradient;
+    type Function = C::Function;
+
+    const IS_WHOLE: bool = true;
+}
+
 shared_plan! {
     /// The shared memory of a block.
     pub struct Plan<C: Config> {
         /// K, and dK at the end.
-        keys: Keys<C>,
+        keys[C::PLACES]: Keys<C>,
         /// V, and dV at the end.
-        values: Keys<C>,
+        values[C::PLACES]: Keys<C>,
         /// K of the pair's other block, the columns of dQ that this one computes.
         other_keys[C::OTHER_BOXES]: KeyBox<C>,
         /// Q.
@@ -127,14 +150,18 @@ shared_plan! {
         logarithms[Of::<C>::STAGES]: Statistics<C>,
         /// D, with dO.
         deltas[Of::<C>::STAGES]: Statistics<C>,
-        /// The work of the block.
-        work: Words,
+        /// The work of the block, with its keys.
+        work[C::PLACES]: Words,
         /// Which tile of queries a stage holds, with Q.
         tickets[Of::<C>::STAGES]: TicketWords,
+        /// Where the part of dQ goes that a turn computes.
+        parts[C::TOLD_PARTS]: TicketWords,
         /// Says that K has come.
-        keys_full: Mbarrier,
+        keys_full[C::PLACES]: Mbarrier,
         /// Says that V has come.
-        values_full: Mbarrier,
+        values_full[C::PLACES]: Mbarrier,
+        /// Says that dK and dV have taken the places of K and V.
+        results_full[C::RESULTS]: Mbarrier,
         /// Says that both consumers have written their part of dS, and read the one before; or that dS of
         /// both blocks of a pair is there.
         scores_full: Mbarrier,

@@ -2,7 +2,7 @@
 //! tile, and the sums of dQ.
 
 use cuda_std::fastmath::{ex2_approx, fma};
-use cuda_std::{misc, vector, wgmma};
+use cuda_std::{mbarrier, misc, vector, wgmma};
 use primitives::cluster::ClusterCoord;
 use primitives::pipeline::{Pipeline, PipelineState};
 use primitives::tma::LINE_BYTES;
@@ -29,6 +29,8 @@ pub struct Consumer<'a, C: Config> {
     pub(super) consumer: u32,
     /// The thread's in the consumer.
     pub(super) thread: u32,
+    /// Where the keys and values are, with their work.
+    pub(super) place: PipelineState<Of<C>>,
 }
 
 /// The weights that dropout leaves of a thread's part of a tile.
@@ -54,6 +56,42 @@ impl<C: Config> Consumer<'_, C> {
         if C::BLOCKS == 2 { 0 } else { self.consumer * CONSUMER_KEYS * LINE_BYTES }
     }
 
+    /// The work of the tile of keys.
+    ///
+    /// # Safety
+    /// It has been told, and the block has met since, or K has come.
+    #[inline(always)]
+    pub(super) unsafe fn work(self) -> Work {
+        // SAFETY: the caller's contract.
+        unsafe { Work::told(self.shared.work(self.place.stage)) }
+    }
+
+    /// Where K is.
+    #[inline(always)]
+    pub(super) fn keys(self) -> u32 {
+        self.shared.keys(self.place.stage)
+    }
+
+    /// Where V is.
+    #[inline(always)]
+    pub(super) fn values(self) -> u32 {
+        self.shared.values(self.place.stage)
+    }
+
+    /// Waits until K and V have come.
+    ///
+    /// # Safety
+    /// The barriers have been made.
+    #[inline(always)]
+    pub(super) unsafe fn wait_for_keys(self) {
+        let PipelineState { stage, phase, .. } = self.place;
+        // SAFETY: the caller's contract.
+        unsafe {
+            mbarrier::wait_parity(self.shared.keys_full(stage), phase);
+            mbarrier::wait_parity(self.shared.values_full(stage), phase);
+        }
+    }
+
     /// Where the producer tells of a stage's tile of queries.
     #[inline(always)]
     pub(super) fn ticket(self, stage: u32) -> Ticket {
@@ -71,7 +109,7 @@ impl<C: Config> Consumer<'_, C> {
         unsafe {
             self.shared.query_pipeline().consumer_wait(state);
             wgmma::fence();
-            multiply::<C::Element, _, false>(scores, self.own_lines(self.shared.keys()), queries, C::HEAD);
+            multiply::<C::Element, _, false>(scores, self.own_lines(self.keys()), queries, C::HEAD);
             wgmma::commit_group();
         }
     }
@@ -87,7 +125,7 @@ impl<C: Config> Consumer<'_, C> {
         unsafe {
             self.shared.gradient_pipeline().consumer_wait(state);
             wgmma::fence();
-            let values = self.own_lines(self.shared.values());
+            let values = self.own_lines(self.values());
             multiply::<C::Element, _, false>(weighted, values, gradients, C::HEAD);
             wgmma::commit_group();
         }
@@ -147,8 +185,7 @@ impl<C: Config> Consumer<'_, C> {
         let dropout = self.function.dropout()?;
         // SAFETY: the caller's contract; the block has met since the work was told.
         unsafe {
-            let (Turn { block, head, .. }, Work { tile, .. }) =
-                (self.ticket(stage).read(), Work::told(self.shared.work()));
+            let (Turn { block, head, .. }, Work { tile, .. }) = (self.ticket(stage).read(), self.work());
             let thread = misc::opaque(self.thread);
             let key = Self { thread, ..self }.first_key(tile);
             let query = block * C::BLOCK_M + thread % 4 * 2;
@@ -213,7 +250,7 @@ impl<C: Config> Consumer<'_, C> {
     #[inline(always)]
     pub(super) unsafe fn mask(self, weights: &mut C::Scores, block: u32) {
         // SAFETY: the block has met since the work was told.
-        let Work { tile, sequence, .. } = unsafe { Work::told(self.shared.work()) };
+        let Work { tile, sequence, .. } = unsafe { self.work() };
         // Places are computed here, and not kept beside the products.
         let thread = misc::opaque(self.thread);
         let first_key = Self { thread, ..self }.first_key(tile);

@@ -6,9 +6,10 @@ use cuda_std::{grid, thread, vector};
 use primitives::unroll;
 use primitives::wgmma::Element16;
 
+use super::arguments::QueryResults;
 use super::config::{Config, MAX_PARTS};
 use super::prepare::{RowTile, Strides};
-use crate::problem::{AttentionParams, Packing};
+use crate::problem::{AttentionParams, Packing, Sequence};
 use crate::sm90::config::WARPGROUP;
 use crate::sm90::fragments::steps;
 
@@ -51,17 +52,49 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
         let (part, thread) = (thread::thread_idx_x() / WARPGROUP, thread::thread_idx_x() % WARPGROUP);
         let first = part * (C::BLOCK_M * C::HEAD / C::PARTS);
         let from = sums.add(padded * C::HEAD as usize + (first + thread * 4) as usize);
-        let (row, column) = if C::BLOCK_M == 128 { (part * 64, 0) } else { (0, part * C::QueryGradient::N) };
-        let row = first_row + row + thread / 32 * 16 + thread % 32 / 4;
-        // After the exchange a lane has eight columns beside each other.
-        let column = column + thread % 4 * 8;
+        let rows = Rows { params, results: QueryResults { data: gradient, strides }, sequence, head };
+        let quad = |step: usize| vector::load_v4(from.add(step * 4 * WARPGROUP as usize));
+        store_rows::<C>(rows, first_row, [part, thread], quad);
+    }
+}
+
+/// Rows of dQ: those of a head of a sequence.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
+    /// The problem.
+    pub params: &'a AttentionParams,
+    /// The tensor.
+    pub results: QueryResults,
+    /// The sequence.
+    pub sequence: Sequence,
+    /// The head of queries.
+    pub head: u32,
+}
+
+/// Stores a thread's numbers of a part of dQ, of the tile of queries with this first row: scaled and rounded.
+/// `quad` gives the four numbers of a step of eight columns.
+///
+/// # Safety
+/// The whole warp calls it; the rows are as they say.
+#[inline(always)]
+pub(super) unsafe fn store_rows<C: Config>(
+    rows: Rows<'_>,
+    first_row: u32,
+    [part, thread]: [u32; 2],
+    quad: impl Fn(usize) -> [f32; 4],
+) {
+    let Rows { params, results: QueryResults { data, strides }, sequence, head } = rows;
+    let (row, column) = if C::BLOCK_M == 128 { (part * 64, 0) } else { (0, part * C::QueryGradient::N) };
+    let row = first_row + row + thread / 32 * 16 + thread % 32 / 4;
+    // After the exchange a lane has eight columns beside each other.
+    let column = column + thread % 4 * 8;
+    // SAFETY: the caller's contract.
+    unsafe {
         unroll!(GROUP in 0..4, {
             if 4 * GROUP < steps::<C::QueryGradient>() {
                 let mut rows = [[0u32; 4]; 2];
                 unroll!(STEP in 0..4, {
-                    let place = (4 * GROUP + STEP) * 4 * WARPGROUP as usize;
-                    let values: [f32; 4] = vector::load_v4(from.add(place));
-                    let [a, b, c, d] = values.map(|x| x * params.scale);
+                    let [a, b, c, d] = quad(4 * GROUP + STEP).map(|x| x * params.scale);
                     rows[0][STEP] = C::Element::pack(a, b);
                     rows[1][STEP] = C::Element::pack(c, d);
                 });
@@ -71,7 +104,7 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
                     let pairs = transpose(rows[ROW], thread % 4);
                     if query < sequence.queries && column < params.head_size {
                         let at = strides.at(sequence.first_query + query, head, sequence.matrix);
-                        vector::store_v4(gradient.add(at + column as usize).cast::<u32>(), pairs);
+                        vector::store_v4(data.add(at + column as usize).cast::<u32>(), pairs);
                     }
                 });
             }

@@ -48,14 +48,14 @@ impl<C: Config> Consumer<'_, C> {
     pub unsafe fn clear_foreign_keys(self) {
         // SAFETY: the caller's contract. The other consumer reads these keys when this one has shared dS.
         unsafe {
-            let Work { tile, sequence, .. } = Work::told(self.shared.work());
+            let Work { tile, sequence, .. } = self.work();
             let first = sequence.keys.saturating_sub(tile.first_key + self.own_keys());
             if first >= CONSUMER_KEYS {
                 return;
             }
             let lines = Lines { first, end: CONSUMER_KEYS, boxes: C::BOXES, stride: C::KEY_BOX };
-            lines.clear(self.shared.keys() + self.first_line(), self.thread, WARPGROUP);
-            lines.clear(self.shared.values() + self.first_line(), self.thread, WARPGROUP);
+            lines.clear(self.keys() + self.first_line(), self.thread, WARPGROUP);
+            lines.clear(self.values() + self.first_line(), self.thread, WARPGROUP);
             fence::proxy_async_shared();
             Barrier::Consumer(self.consumer).sync();
         }
@@ -69,7 +69,7 @@ impl<C: Config> Consumer<'_, C> {
     pub unsafe fn clear_foreign_keys_of_pair(self) {
         // SAFETY: the caller's contract; lines that no product reads yet.
         unsafe {
-            let Work { tile, sequence, .. } = Work::told(self.shared.work());
+            let Work { tile, sequence, .. } = self.work();
             if tile.first_key + BLOCK_N <= sequence.keys {
                 return;
             }
@@ -79,8 +79,8 @@ impl<C: Config> Consumer<'_, C> {
                 Lines { first, end: CONSUMER_KEYS, boxes, stride: C::KEY_BOX }
             };
             let own = lines(self.rank, C::BOXES);
-            own.clear(self.shared.keys(), thread, CONSUMERS * WARPGROUP);
-            own.clear(self.shared.values(), thread, CONSUMERS * WARPGROUP);
+            own.clear(self.keys(), thread, CONSUMERS * WARPGROUP);
+            own.clear(self.values(), thread, CONSUMERS * WARPGROUP);
             lines(self.rank ^ 1, C::OTHER_BOXES).clear(
                 self.shared.other_keys(0),
                 thread,
@@ -102,7 +102,7 @@ impl<C: Config> Consumer<'_, C> {
         // SAFETY: the caller's contract; the block has met since; rows of stages that are full.
         unsafe {
             shared.query_pipeline().consumer_wait(state);
-            let Work { sequence, .. } = Work::told(shared.work());
+            let Work { sequence, .. } = self.work();
             let first = sequence.queries - self.ticket(stage).read().block * C::BLOCK_M;
             if first >= C::BLOCK_M {
                 return;

@@ -56,7 +56,7 @@ impl<C: Config> Consumer<'_, C> {
     #[inline(always)]
     unsafe fn places(self, turn: Turn) -> Places {
         // SAFETY: the block has met since the work was told.
-        let Work { tile, sequence, .. } = unsafe { Work::told(self.shared.work()) };
+        let Work { tile, sequence, .. } = unsafe { self.work() };
         let thread = misc::opaque(self.thread);
         let first_query = turn.block * C::BLOCK_M + thread % 4 * 2;
         Places {
@@ -97,7 +97,7 @@ impl<C: Config> Consumer<'_, C> {
     #[inline(always)]
     unsafe fn ask<const BAND: bool>(self, turn: Turn) -> [u32; 2] {
         // SAFETY: the caller's contract.
-        let (places, Work { sequence, .. }) = unsafe { (self.places(turn), Work::told(self.shared.work())) };
+        let (places, Work { sequence, .. }) = unsafe { (self.places(turn), self.work()) };
         let band = self.arguments.params.band;
         let mut seen = [0, 8].map(|below| {
             if !BAND {

@@ -4,15 +4,15 @@ use cuda_std::wgmma::{BF16, ElementType, F16, Operand};
 #[cfg(feature = "kernels")]
 use cuda_std::{kernel, shared, shared_array, tma::TensorMap};
 
-use super::config::Config;
+use super::config::{Config, Whole};
 #[cfg(feature = "kernels")]
 use super::{
-    arguments::{Arguments, Maps, ResultStrides, Results, Statistics32},
+    arguments::{Arguments, Maps, QueryResults, ResultStrides, Results, Statistics32},
     config::THREADS,
     finish, main_pass,
     order::Order,
     prepare::{self, Rows, Strides},
-    sinks,
+    sinks, whole,
 };
 #[cfg(feature = "kernels")]
 use crate::block_lists::Lists;
@@ -35,6 +35,8 @@ pub struct Entry {
     pub blocks: u32,
     /// Bytes of dynamic shared memory.
     pub shared: u32,
+    /// Whether a block goes through all keys of a head ([`whole`](super::whole)).
+    pub is_whole: bool,
 }
 
 impl Entry {
@@ -47,13 +49,19 @@ impl Entry {
             block: [C::BLOCK_M, super::config::BLOCK_N],
             blocks: C::BLOCKS,
             shared: C::SHARED,
+            is_whole: C::IS_WHOLE,
         }
     }
 }
 
 /// Kernels: name, type, largest head size, queries of a tile, numbers of a thread's part of dQ.
 macro_rules! kernels {
-    ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: $element:ident, head $head:literal, $queries:literal queries, $sums:literal sums;)*) => {
+    (
+        $dollar:tt
+        $(#[kernel] fn $name:ident as $config:ident: $element:ident, head $head:literal, $queries:literal queries, $sums:literal sums;)*
+        whole:
+        $(#[kernel] fn $whole:ident: $of:ident;)*
+    ) => {
         $(
             /// The configuration of the kernel of this name.
             #[derive(Clone, Copy)]
@@ -96,21 +104,68 @@ macro_rules! kernels {
                 let rows = Statistics32 { logarithms, deltas, sums };
                 let results = Results { keys: key_rows, values: value_rows, strides };
                 let order = Order(order);
-                let lists = Lists::NONE;
-                let arguments = Arguments { maps, results, params: &params, packing, rows, order, lists };
+                let (lists, queries) = (Lists::NONE, QueryResults::NONE);
+                let arguments =
+                    Arguments { maps, results, queries, params: &params, packing, rows, order, lists };
                 // SAFETY: the caller's contract.
                 unsafe { main_pass::run::<$config>(arguments, &Identity) }
             }
         )*
 
-        /// Every kernel.
-        pub const TABLE: &[Entry] = &[$(Entry::of::<$config>(stringify!($name))),*];
+        $(
+            #[doc = concat!("The backward pass of short sequences by [`", stringify!($of), "`]; see [`whole`].")]
+            ///
+            /// # Safety
+            /// As [`whole::run`] for this configuration.
+            #[cfg(feature = "kernels")]
+            #[kernel(launch_bounds(THREADS, 1))]
+            pub unsafe fn $whole(
+                queries: &TensorMap,
+                keys: &TensorMap,
+                values: &TensorMap,
+                gradients: &TensorMap,
+                key_gradients: &TensorMap,
+                value_gradients: &TensorMap,
+                params: AttentionParams,
+                logarithms: *const f32,
+                deltas: *const f32,
+                sums: *mut f32,
+                key_rows: *mut u16,
+                value_rows: *mut u16,
+                query_rows: *mut u16,
+                strides: Strides,
+            ) {
+                let maps = Maps { queries, keys, values, gradients, key_gradients, value_gradients };
+                let rows = Statistics32 { logarithms, deltas, sums };
+                let queries = QueryResults { data: query_rows, strides };
+                // They tell the host what the maps reach.
+                let results = Results { keys: key_rows, values: value_rows, ..Results::NONE };
+                let packing = Packing::NONE;
+                let (order, lists) = (Order(core::ptr::null_mut()), Lists::NONE);
+                let arguments =
+                    Arguments { maps, results, queries, params: &params, packing, rows, order, lists };
+                // SAFETY: the caller's contract.
+                unsafe { whole::run::<Whole<$of>>(arguments, &Identity) }
+            }
+        )*
+
+        /// Every kernel; those of whole heads come last.
+        pub const TABLE: &[Entry] = &[
+            $(Entry::of::<$config>(stringify!($name)),)*
+            $(Entry::of::<Whole<$of>>(stringify!($whole))),*
+        ];
 
         /// Calls the macro of this name with the names of all backward passes of
         /// `attention::sm90::backward::instances`, in the order of its `TABLE`.
         #[macro_export]
         macro_rules! for_each_sm90_backward_kernel {
             ($dollar callback:ident) => { $dollar callback! { $($name)* } };
+        }
+
+        /// The same for those of whole heads.
+        #[macro_export]
+        macro_rules! for_each_sm90_whole_backward_kernel {
+            ($dollar callback:ident) => { $dollar callback! { $($whole)* } };
         }
     };
 }
@@ -122,6 +177,11 @@ kernels! { $
     #[kernel] fn attention_backward_f16_64 as F16Head64: F16, head 64, 128 queries, 32 sums;
     #[kernel] fn attention_backward_f16_128 as F16Head128: F16, head 128, 64 queries, 32 sums;
     #[kernel] fn attention_backward_f16_256 as F16Head256: F16, head 256, 64 queries, 32 sums;
+    whole:
+    #[kernel] fn attention_backward_whole_bf16_64: Bf16Head64;
+    #[kernel] fn attention_backward_whole_bf16_128: Bf16Head128;
+    #[kernel] fn attention_backward_whole_f16_64: F16Head64;
+    #[kernel] fn attention_backward_whole_f16_128: F16Head128;
 }
 
 /// Kernels: name, and the configuration whose sums they read.

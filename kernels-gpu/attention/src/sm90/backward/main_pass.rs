@@ -20,11 +20,11 @@ use crate::sm90::config::{BOX_COLUMNS, WARPGROUP};
 use crate::sm90::fragments::{Boxes, Rounded, multiply_lines, multiply_rounded, zero};
 
 /// Warps of a consumer.
-const WARPS: u32 = WARPGROUP / 32;
+pub(super) const WARPS: u32 = WARPGROUP / 32;
 /// A bit for each block of a pair.
 const BOTH: u16 = 0b11;
 /// Registers of a producer's and of a consumer's thread.
-const REGISTERS: [u32; 2] = [40, 232];
+pub(super) const REGISTERS: [u32; 2] = [40, 232];
 
 /// The gradients of one tile of keys a block of threads, or a pair of them.
 ///
@@ -62,7 +62,8 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>, function: &C::Function) {
             // The assembler keeps what a warp's lanes agree on in registers of the warp.
             let (consumer, _) = warp_shuffle_idx(FULL_MASK, thread / WARPGROUP, 0, 32);
             let thread = thread % WARPGROUP;
-            Consumer::<C> { arguments, function, shared, rank, consumer, thread }.run();
+            let place = PipelineState::START;
+            Consumer::<C> { arguments, function, shared, rank, consumer, thread, place }.run();
         }
         // The other block still arrives at this one's barriers.
         if C::BLOCKS == 2 {
@@ -81,8 +82,8 @@ unsafe fn make_barriers<C: Config>(shared: Plan<C>) {
     let warps = CONSUMERS * WARPS * C::BLOCKS;
     // SAFETY: the caller's contract.
     unsafe {
-        mbarrier::init(shared.keys_full(), 1);
-        mbarrier::init(shared.values_full(), 1);
+        mbarrier::init(shared.keys_full(0), 1);
+        mbarrier::init(shared.values_full(0), 1);
         mbarrier::init(shared.scores_full(), if C::BLOCKS == 2 { 1 } else { warps });
         if C::BLOCKS == 2 {
             mbarrier::init(shared.scores_empty(), warps);
@@ -106,7 +107,7 @@ unsafe fn tell_work<C: Config>(arguments: &Arguments<'_>, shared: Plan<C>, rank:
     unsafe {
         if !is_shared && thread::thread_idx_x() == 0 {
             let number = order.draw(thread::block_idx_x() / C::BLOCKS);
-            Work::new::<C>(number, arguments).tell(shared.work());
+            Work::new::<C>(number, arguments).tell(shared.work(0));
         }
         if C::BLOCKS == 1 {
             thread::sync_threads();
@@ -116,8 +117,8 @@ unsafe fn tell_work<C: Config>(arguments: &Arguments<'_>, shared: Plan<C>, rank:
         if is_shared {
             if rank == 0 && thread::thread_idx_x() == 0 {
                 let work = Work::new::<C>(order.draw(0), arguments);
-                work.tell_block(cluster::map_shared(shared.work(), 0));
-                work.tell_block(cluster::map_shared(shared.work(), 1));
+                work.tell_block(cluster::map_shared(shared.work(0), 0));
+                work.tell_block(cluster::map_shared(shared.work(0), 1));
             }
             cluster::sync();
         }
@@ -134,7 +135,7 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>, rank: u3
     let Arguments { maps, params, packing, rows, .. } = arguments;
     // SAFETY: the caller's contract. A stage that was acquired is empty, and expects the bytes of its copies.
     unsafe {
-        let work = Work::told(shared.work());
+        let work = Work::told(shared.work(0));
         if work.turns == 0 {
             return;
         }
@@ -168,24 +169,31 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>, rank: u3
         };
         let first_key = sequence.first_key + tile.first_key;
         let own = first_key + rank * CONSUMER_KEYS;
-        mbarrier::arrive_expect_tx(shared.keys_full(), Keys::<C>::BYTES + C::OTHER_BOXES * C::KEY_BOX);
+        mbarrier::arrive_expect_tx(shared.keys_full(0), Keys::<C>::BYTES + C::OTHER_BOXES * C::KEY_BOX);
         let mut column = 0;
         while column < C::BOXES {
-            load(maps.keys, shared.keys_full(), shared.keys() + column * C::KEY_BOX, column, own, tile.head);
+            load(
+                maps.keys,
+                shared.keys_full(0),
+                shared.keys(0) + column * C::KEY_BOX,
+                column,
+                own,
+                tile.head,
+            );
             column += 1;
         }
         let mut column = 0;
         while column < C::OTHER_BOXES {
             let other = first_key + (rank ^ 1) * CONSUMER_KEYS;
             let to = shared.other_keys(column);
-            load(maps.keys, shared.keys_full(), to, rank * C::OTHER_BOXES + column, other, tile.head);
+            load(maps.keys, shared.keys_full(0), to, rank * C::OTHER_BOXES + column, other, tile.head);
             column += 1;
         }
-        mbarrier::arrive_expect_tx(shared.values_full(), Keys::<C>::BYTES);
+        mbarrier::arrive_expect_tx(shared.values_full(0), Keys::<C>::BYTES);
         let mut column = 0;
         while column < C::BOXES {
-            let to = shared.values() + column * C::KEY_BOX;
-            load(maps.values, shared.values_full(), to, column, own, tile.head);
+            let to = shared.values(0) + column * C::KEY_BOX;
+            load(maps.values, shared.values_full(0), to, column, own, tile.head);
             column += 1;
         }
         let mut state = PipelineState::START;
@@ -230,7 +238,7 @@ impl<C: Config> Consumer<'_, C> {
     unsafe fn run(self) {
         // SAFETY: the caller's contract.
         unsafe {
-            let work = Work::told(self.shared.work());
+            let work = self.work();
             if !work.has_keys() {
                 return;
             }
@@ -240,20 +248,25 @@ impl<C: Config> Consumer<'_, C> {
             }
             let mut gradients: [C::Gradient; 2] = [zero(), zero()];
             if work.turns > 0 {
-                self.sum(&mut gradients);
+                self.sum(&mut gradients, PipelineState::START);
             }
             self.store(gradients);
         }
     }
 
-    /// Sums dK and dV over the tiles of queries, and adds dQ of each to its sums.
+    /// Sums dK and dV over the tiles of queries, from this state of their pipeline on, and passes dQ of each
+    /// on. Gives the state behind them.
     ///
     /// # Safety
     /// As for [`run`]; there are tiles.
     #[inline(always)]
-    unsafe fn sum(self, gradients: &mut [C::Gradient; 2]) {
+    pub(super) unsafe fn sum(
+        self,
+        gradients: &mut [C::Gradient; 2],
+        first: PipelineState<Of<C>>,
+    ) -> PipelineState<Of<C>> {
         let Self { shared, .. } = self;
-        let mut state = PipelineState::<Of<C>>::START;
+        let mut state = first;
         // Those of the tile before.
         let mut sums = core::ptr::null_mut();
         let mut scores: C::Scores = zero();
@@ -267,14 +280,13 @@ impl<C: Config> Consumer<'_, C> {
             // Set before any product is under way.
             wgmma::fence_registers(d_keys);
             wgmma::fence_registers(d_values);
-            mbarrier::wait_parity(shared.keys_full(), 0);
-            mbarrier::wait_parity(shared.values_full(), 0);
-            if self.arguments.is_packed() {
+            self.wait_for_keys();
+            if self.is_packed() {
                 self.clear_foreign_keys();
             }
             loop {
                 let stage = state.stage;
-                if self.arguments.is_packed() {
+                if self.is_packed() {
                     self.clear_foreign_queries(state);
                 }
                 self.start_scores(&mut scores, state);
@@ -325,9 +337,7 @@ impl<C: Config> Consumer<'_, C> {
                     wgmma::commit_group();
                     // Of dS, here where it need not wait for what is added.
                     fence::proxy_async_shared();
-                    wgmma::wait_group::<1>();
-                    wgmma::fence_registers(&mut part);
-                    self.add(&part, sums);
+                    self.pass_on::<1>(&mut part, state, sums);
                 }
                 let Turn { row, is_last, .. } = self.ticket(stage).read();
                 sums = self.sums(row);
@@ -348,9 +358,38 @@ impl<C: Config> Consumer<'_, C> {
             wgmma::fence();
             self.multiply_sums(&mut part, last);
             wgmma::commit_group();
-            wgmma::wait_group::<0>();
-            wgmma::fence_registers(&mut part);
-            self.add(&part, sums);
+            self.pass_on::<0>(&mut part, state, sums);
+        }
+        state
+    }
+
+    /// Whether rows of other sequences may be in tiles.
+    #[inline(always)]
+    const fn is_packed(self) -> bool {
+        !C::IS_WHOLE && self.arguments.is_packed()
+    }
+
+    /// Passes on the part of dQ of the turn before this state of the pipeline, whose sums are at `sums`, when
+    /// all but `PENDING` groups of products are over.
+    ///
+    /// # Safety
+    /// As for [`add`](Self::add), or [`leave_part`](Self::leave_part).
+    #[inline(always)]
+    unsafe fn pass_on<const PENDING: u32>(
+        self,
+        part: &mut C::QueryGradient,
+        state: PipelineState<Of<C>>,
+        sums: *mut f32,
+    ) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            if C::IS_WHOLE {
+                self.leave_part::<PENDING>(part, state);
+            } else {
+                wgmma::wait_group::<PENDING>();
+                wgmma::fence_registers(part);
+                self.add(part, sums);
+            }
         }
     }
 
@@ -386,7 +425,7 @@ impl<C: Config> Consumer<'_, C> {
     /// The whole warpgroup is here, and dS has been shared.
     #[inline(always)]
     unsafe fn multiply_sums(self, part: &mut C::QueryGradient, stage: u32) {
-        let (scores, keys) = (self.shared.scores(stage), misc::opaque(self.shared.keys()));
+        let (scores, keys) = (self.shared.scores(stage), misc::opaque(self.keys()));
         // 64 queries, and half of the columns, or all.
         let (scores, keys) = if C::BLOCK_M == 128 {
             (scores + self.consumer * C::KEY_BOX, keys)

@@ -2,13 +2,14 @@
 //! `dQ = scale dS K`, with `P = e^(scale S - L)` from the log-sum-exps `L` of the forward pass and
 //! `D = rowsum(dO O)`.
 //!
-//! Three launches, or four:
+//! Two launches, or three, and one for sinks:
 //!
 //! | kernel | |
 //! |---|---|
 //! | [`prepare`] | `D` and `L` in base 2, a number a row; zeros for the sums of dQ |
 //! | [`main_pass`] | dK and dV; adds up dQ in f32 |
 //! | [`finish`] | dQ, scaled and rounded |
+//! | [`whole`] | in place of both: dK, dV and dQ of whole heads |
 //! | [`sinks`] | the gradients of sinks, if there are any |
 //!
 //! ```text
@@ -24,6 +25,9 @@
 //! not meet: one may be most of a turn ahead, and one's exponentials run beside the other's products. Each
 //! consumer computes a half of dQ and adds it to f32 sums in global memory, in the order of its registers,
 //! 16 bytes a thread. The order of blocks is free, so dQ is not the same bit for bit from run to run.
+//!
+//! For short sequences one block goes through all keys of a head, so no zeros and no last kernel are needed
+//! ([`whole`]).
 //!
 //! For rows of more than 128 elements two blocks of a cluster share the keys out (`pair.rs`).
 //!
@@ -47,6 +51,8 @@ pub mod main_pass;
 pub mod order;
 mod pair;
 pub mod prepare;
+mod queries;
 mod results;
 pub mod sinks;
+pub mod whole;
 mod work;

@@ -110,7 +110,7 @@ pub(super) unsafe fn give_turns<C: Config>(
     let Arguments { params, packing, order, .. } = arguments;
     // SAFETY: the caller's contract.
     unsafe {
-        let work = Work::told(shared.work());
+        let work = Work::told(shared.work(0));
         let blocks = work.blocks::<C>(&arguments);
         if !work.has_keys() || blocks.count() == 0 {
             return;

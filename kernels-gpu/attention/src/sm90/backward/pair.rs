@@ -38,8 +38,7 @@ impl<C: Config> Consumer<'_, C> {
         unsafe {
             if has_turns {
                 wgmma::fence_registers(&mut gradient);
-                mbarrier::wait_parity(self.shared.keys_full(), 0);
-                mbarrier::wait_parity(self.shared.values_full(), 0);
+                self.wait_for_keys();
                 if self.arguments.is_packed() {
                     self.clear_foreign_keys_of_pair();
                 }
@@ -233,7 +232,7 @@ impl<C: Config> Consumer<'_, C> {
         const { assert!(<Of<C> as Depth>::STAGES == 2, "a phase for each turn") };
         let shared = self.shared;
         let boxes = |first: u32| Self::boxes(misc::opaque(first), C::KEY_BOX);
-        let own = shared.keys() + (self.rank * C::OTHER_BOXES + self.consumer) * C::KEY_BOX;
+        let own = self.keys() + (self.rank * C::OTHER_BOXES + self.consumer) * C::KEY_BOX;
         let other = shared.other_keys(0) + self.consumer * C::KEY_BOX;
         // SAFETY: the caller's contract; a barrier of this block, whose round is the turn.
         unsafe {

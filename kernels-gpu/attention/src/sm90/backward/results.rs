@@ -20,18 +20,30 @@ impl<C: Config> Consumer<'_, C> {
     /// All threads of both consumers are here, and all products are over.
     #[inline(always)]
     pub unsafe fn store(self, gradients: [C::Gradient; 2]) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            self.write_results(gradients);
+            fence::proxy_async_shared();
+            Barrier::Consumer(self.consumer).sync();
+            self.send_keys();
+            self.send_values();
+        }
+    }
+
+    /// Writes dK and dV of the consumer's keys to the places of K and V.
+    ///
+    /// # Safety
+    /// As for [`store`](Self::store).
+    #[inline(always)]
+    pub(super) unsafe fn write_results(self, gradients: [C::Gradient; 2]) {
         let [mut d_keys, mut d_values] = gradients;
         self.scale_keys(&mut d_keys);
         self.scale_values(&mut d_values);
         // SAFETY: the caller's contract. K and V have been read by both consumers.
         unsafe {
             Barrier::Two(0).sync();
-            self.write_rows(&d_keys, self.shared.keys());
-            self.write_rows(&d_values, self.shared.values());
-            fence::proxy_async_shared();
-            Barrier::Consumer(self.consumer).sync();
-            self.send_keys();
-            self.send_values();
+            self.write_rows(&d_keys, self.keys());
+            self.write_rows(&d_values, self.values());
         }
     }
 
@@ -50,7 +62,7 @@ impl<C: Config> Consumer<'_, C> {
                 self.scale_values(&mut gradient);
             }
             Barrier::Two(0).sync();
-            self.write_rows(&gradient, if is_keys { self.shared.keys() } else { self.shared.values() });
+            self.write_rows(&gradient, if is_keys { self.keys() } else { self.values() });
             fence::proxy_async_shared();
             Barrier::Consumer(self.consumer).sync();
             if is_keys {
@@ -95,7 +107,7 @@ impl<C: Config> Consumer<'_, C> {
     unsafe fn send_keys(self) {
         let Arguments { maps, results, .. } = self.arguments;
         // SAFETY: the caller's contract.
-        unsafe { self.send(self.shared.keys(), maps.key_gradients, results.keys, results.strides.keys) }
+        unsafe { self.send(self.keys(), maps.key_gradients, results.keys, results.strides.keys) }
     }
 
     /// Sends dV.
@@ -106,9 +118,7 @@ impl<C: Config> Consumer<'_, C> {
     unsafe fn send_values(self) {
         let Arguments { maps, results, .. } = self.arguments;
         // SAFETY: the caller's contract.
-        unsafe {
-            self.send(self.shared.values(), maps.value_gradients, results.values, results.strides.values)
-        }
+        unsafe { self.send(self.values(), maps.value_gradients, results.values, results.strides.values) }
     }
 
     /// Sends the consumer's lines of the boxes at `boxes` through the map, or row by row at the end of a
@@ -121,7 +131,7 @@ impl<C: Config> Consumer<'_, C> {
         let from = boxes + self.first_line();
         // SAFETY: the caller's contract; the work has been told.
         unsafe {
-            let Work { tile, sequence, .. } = Work::told(self.shared.work());
+            let Work { tile, sequence, .. } = self.work();
             let own = tile.first_key + self.own_keys();
             if self.arguments.is_packed() && own + CONSUMER_KEYS > sequence.keys {
                 self.store_rows(from, to, strides);
@@ -147,7 +157,7 @@ impl<C: Config> Consumer<'_, C> {
     #[inline(always)]
     unsafe fn store_rows(self, from: u32, to: *mut u16, strides: Strides) {
         // SAFETY: the caller's contract.
-        let Work { tile, sequence, .. } = unsafe { Work::told(self.shared.work()) };
+        let Work { tile, sequence, .. } = unsafe { self.work() };
         let units = (self.arguments.params.head_size / UNIT_ELEMENTS).max(1);
         let own = tile.first_key + self.own_keys();
         let rows = sequence.keys.saturating_sub(own).min(CONSUMER_KEYS);
