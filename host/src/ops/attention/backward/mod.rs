@@ -326,7 +326,7 @@ impl Row for Entry {
         let kv_heads = (heads / f64::from(problem.group().max(1))).max(1.0);
         let rounds = (kv_heads / sm_count).ceil();
         let busy_us = rounds * (flops / kv_heads / rate(self) + tiles * TILE_US);
-        // What does not stay in L2 comes from memory again for each tile of keys.
+        // A share that does not stay in L2 comes from memory again for each tile of keys.
         let again = elements * AGAIN_BYTES;
         let missing = (1.0 - L2_BYTES / (again / kv_heads * kv_heads.min(sm_count))).max(0.0);
         first_us + busy_us.max(again * tiles * missing / BYTES_A_US)

@@ -35,7 +35,7 @@ pub struct Entry {
     pub blocks: u32,
     /// Bytes of dynamic shared memory.
     pub shared: u32,
-    /// Whether a block goes through all keys of a head ([`whole`](super::whole)).
+    /// Whether a block goes through all keys of a head: see [whole heads](super::whole).
     pub is_whole: bool,
 }
 

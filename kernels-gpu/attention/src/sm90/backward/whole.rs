@@ -258,7 +258,7 @@ unsafe fn bring_queries<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
             let mut index = 0;
             while index < work.turns {
                 // Back from the last one in every other tile.
-                let is_forward = work.tile.first_key / BLOCK_N % 2 == 0;
+                let is_forward = (work.tile.first_key / BLOCK_N).is_multiple_of(2);
                 let turn = if is_forward { index } else { work.turns - 1 - index };
                 index += 1;
                 let of_head = blocks.count().max(1);
@@ -286,7 +286,7 @@ struct OfTurn {
 }
 
 impl OfTurn {
-    /// What consumers need to know of it.
+    /// The turn and its part of dQ, as consumers need to know them.
     #[inline(always)]
     fn tell<C: Config>(self, params: &AttentionParams, work: Work) -> (Turn, Part) {
         let (Self { block, of_group, is_partial, is_last }, Work { tile, sequence, .. }) = (self, work);
