@@ -170,9 +170,10 @@ fn infinities_at_the_end(m: usize, k: usize) -> Outcome {
     let stream = device.stream()?;
     let n = 5;
     let mut left = vec![1f32; m * k];
-    left[k - 1] = f32::INFINITY;
+    let mut right = vec![1f32; k * n];
+    (left[k - 1], right[k * n - 1]) = (f32::INFINITY, f32::INFINITY);
     let (left, right) =
-        (DeviceBuffer::from_slice(&stream, &left)?, DeviceBuffer::from_slice(&stream, &vec![1f32; k * n])?);
+        (DeviceBuffer::from_slice(&stream, &left)?, DeviceBuffer::from_slice(&stream, &right)?);
     let mut c = DeviceBuffer::<f32>::zeroed(&stream, m * n)?;
     for right in [Matrix::new::<f32>(&right, k, n), Matrix::new::<f32>(&right, n, k).transposed()] {
         for groups in Groups::ALL {
@@ -186,6 +187,7 @@ fn infinities_at_the_end(m: usize, k: usize) -> Outcome {
             product.run_with(&stream, &config)?;
             let mut rows = vec![k as f32; m * n];
             rows[..n].fill(f32::INFINITY);
+            rows.iter_mut().skip(n - 1).step_by(n).for_each(|last| *last = f32::INFINITY);
             assert_eq!(c.to_vec(&stream)?, rows, "{config}");
         }
     }
