@@ -350,8 +350,10 @@ mod tests {
         for mask in [Mask::FULL, Mask::CAUSAL] {
             assert_eq!(of(Problem { mask, ..layer(64, 512) }), "attention_backward_whole_bf16_64");
             assert_eq!(of(Problem { mask, ..layer(128, 512) }), "attention_backward_whole_bf16_128");
+            // Timed: 0.805 for 0.899 ms and 0.483 for 0.581; of 128 0.893 for 0.791 and 0.535 for 0.488.
+            assert_eq!(of(Problem { mask, ..layer(64, 1024) }), "attention_backward_whole_bf16_64");
+            assert_eq!(of(Problem { mask, ..layer(128, 1024) }), "attention_backward_bf16_128");
             assert_eq!(of(Problem { mask, ..layer(64, 8192) }), "attention_backward_bf16_64");
-            assert_eq!(of(Problem { mask, ..layer(128, 4096) }), "attention_backward_bf16_128");
         }
         assert_eq!(of(layer(256, 512)), "attention_backward_bf16_256");
         // Heads of a multiprocessor in four, one at a time.
