@@ -5,6 +5,7 @@ use primitives::access::VECTOR_BYTES;
 use rows::function::{MAX_INPUTS, MAX_OUTPUTS};
 use rows::plan::{KeptNorm, Plan, Shape};
 
+use super::trial::Setting;
 use crate::device::Device;
 use crate::error::Result;
 use crate::launch::{Arg, LaunchConfig, launch, resident_clusters};
@@ -117,6 +118,31 @@ impl Job<'_> {
         }
         let multiprocessors = self.stream.device().properties().sm_count.max(1);
         Plan::kept(&self.shape(size), norm, multiprocessors)
+    }
+
+    /// The plan of a trial.
+    pub fn tried(&self, size: usize, setting: Setting) -> Option<Plan> {
+        if !self.is_whole(size) {
+            return None;
+        }
+        let (shape, multiprocessors) =
+            (self.shape(size), self.stream.device().properties().sm_count.max(1));
+        match setting {
+            Setting::Kept(turns) => Plan::in_registers(&shape, turns, multiprocessors),
+            Setting::Ordered(tile, part, counter) => {
+                Plan::drawn(&shape, tile, part, counter, multiprocessors)
+            }
+            Setting::Drawn(tile, part, counter) => {
+                let plan = Plan::drawn(&shape, tile, part, counter, multiprocessors)?;
+                Some(Plan { slots: 1, ..plan })
+            }
+            Setting::Shared(tile, part, counter) => {
+                let plan = Plan::drawn(&shape, tile, part, counter, multiprocessors)?;
+                Some(Plan { slots: 1, shared: plan.shared + 2 * plan.part_bytes, ..plan })
+            }
+            Setting::Loaded | Setting::LoadedStream => Plan::loaded(&shape),
+            _ => None,
+        }
     }
 
     /// The plan of the engine with sums of columns, likewise, for a kernel. How many clusters run at once is

@@ -134,6 +134,46 @@ impl Plan {
         Some(Self { tile: turns, tiles: tiles as u32, step, row_bytes, part_bytes, blocks, shared, ..plan })
     }
 
+    /// The plan of blocks that draw rows, `tile` at a time, a power of two (1 in clusters), from this counter,
+    /// or take every so manyth without one. `part` is the percentage of the blocks that run at once.
+    pub const fn drawn(shape: &Shape, tile: u32, part: u64, counter: u64, multiprocessors: u32) -> Option<Self> {
+        let Some(plan) = Self::in_registers(shape, 1, multiprocessors) else { return None };
+        let resident = resident(multiprocessors, (plan.consumers / 32) as u64, plan.cluster as u64) * part / 100;
+        let resident = if resident == 0 { 1 } else { resident };
+        let tile = if plan.cluster > 1 { 1 } else { tile };
+        let tickets = shape.rows.div_ceil(tile as u64);
+        let clusters = if tickets < resident { tickets } else { resident };
+        // Each draws once more than it gets.
+        let draws = if plan.cluster > 1 { tickets - clusters } else { tickets };
+        let tiles = if draws == 0 { 0 } else { draws as u32 - 1 };
+        let blocks = clusters as u32 * plan.cluster;
+        let input_strides = [plan.input_strides[0], plan.input_strides[1], counter];
+        Some(Self { tile, tiles, step: clusters as u32, blocks, input_strides, ..plan })
+    }
+
+    /// The plan of blocks whose threads load a row each, four vectors a thread. `None` where some have less.
+    pub const fn loaded(shape: &Shape) -> Option<Self> {
+        let of_warp = 32 * 4;
+        let vectors = shape.vectors();
+        if !shape.is_even() || shape.inputs > 2 || !vectors.is_multiple_of(of_warp) {
+            return None;
+        }
+        let mut cluster = 1;
+        while vectors > KEPT_WARPS as u64 * of_warp * cluster {
+            cluster *= 2;
+        }
+        if cluster > MAX_CLUSTER as u64 || !vectors.is_multiple_of(cluster * of_warp) {
+            return None;
+        }
+        let (warps, row_bytes) = ((vectors / cluster / of_warp) as u32, (vectors / cluster) as u32 * 16);
+        let before = if cluster > 1 { KEPT_BYTES } else { KEPT_ALONE_BYTES };
+        let plan = Self { cluster: cluster as u32, ..Self::new(shape) }.with_team(warps * 32, warps * 32);
+        let blocks = shape.rows as u32 * cluster as u32;
+        // No row lies there.
+        let (part_bytes, shared) = (0, before);
+        Some(Self { tile: 1, tiles: shape.rows as u32, step: 1, row_bytes, part_bytes, blocks, shared, ..plan })
+    }
+
     /// Whether all threads have as many vectors of a row in registers.
     pub const fn is_full(&self, size: usize) -> bool {
         let elements =

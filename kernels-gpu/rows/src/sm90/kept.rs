@@ -26,12 +26,14 @@
 //! how many rows its block takes.
 
 mod desk;
+mod queue;
 
 use crate::function::Tensors;
 use crate::norm::{Norm, added};
 use crate::plan::Plan;
 use cuda_std::{cluster, grid, mbarrier, misc, shared, thread, tma, vector};
-use desk::{Deviations, Member};
+use desk::{CLUSTER_PLACES, Deviations, Member};
+use queue::Queue;
 use primitives::access::{self, VECTOR_BYTES, Words, from_words};
 use primitives::activation::{Activation, Precision, Visitor};
 use primitives::element::{Float, InF32, map};
@@ -40,11 +42,30 @@ use primitives::op::tree;
 use primitives::unroll;
 use primitives::warp::LANES;
 
+/// A few rows a block.
+pub const KEPT: u8 = 0;
+/// Rows that blocks draw.
+pub const DRAWN: u8 = 1;
+/// A row a block, loaded by its threads.
+pub const LOADED: u8 = 2;
+/// The same, with stores that leave the caches first.
+pub const LOADED_STREAM: u8 = 4;
+/// Rows that blocks draw, with weight and bias in shared memory.
+pub const SHARED: u8 = 3;
+
+const fn loads(mode: u8) -> bool {
+    mode == LOADED || mode == LOADED_STREAM
+}
+
+const fn draws(mode: u8) -> bool {
+    mode == DRAWN || mode == SHARED
+}
+
 /// Numbers of a lane's columns.
 type Columns<const N: usize, const VECTORS: usize> = [[f32; N]; VECTORS];
 
 /// A thread, and what it has of every row.
-struct Worker<'a, T, const IS_FULL: bool> {
+struct Worker<'a, T, const IS_FULL: bool, const MODE: u8> {
     plan: &'a Plan,
     function: &'a Norm,
     tensors: &'a Tensors<T>,
@@ -65,7 +86,7 @@ struct Worker<'a, T, const IS_FULL: bool> {
 /// As for [`crate::direct::run`], and the plan is one for this engine. There are a weight and a bias, or no
 /// bias and no activation; those and all rows begin at 16-byte boundaries.
 #[inline(always)]
-pub unsafe fn run<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL: bool>(
+pub unsafe fn run<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL: bool, const MODE: u8>(
     plan: &Plan,
     function: &Norm,
     tensors: &Tensors<T>,
@@ -76,7 +97,7 @@ pub unsafe fn run<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL:
     let member = Member::new(plan, base);
     let share = plan.row_bytes / VECTOR_BYTES as u32;
     let begin = member.rank * share;
-    let worker = Worker::<'_, T, IS_FULL> {
+    let worker = Worker::<'_, T, IS_FULL, MODE> {
         plan,
         function,
         tensors,
@@ -84,17 +105,21 @@ pub unsafe fn run<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL:
         begin: begin * N as u32,
         piece: if IS_FULL { share } else { (plan.columns / N as u32 - begin).min(share) },
         vector: member.thread / LANES * VECTORS as u32 * LANES + member.thread % LANES,
-        row: base + plan.shared - plan.inputs * plan.part_bytes,
+        row: base + plan.shared - (plan.inputs + if MODE == SHARED { 2 } else { 0 }) * plan.part_bytes,
     };
     // SAFETY: the caller's contract; the block's own places, which nothing uses yet.
     unsafe {
         worker.prepare::<VECTORS>();
         grid::wait_dependencies();
-        worker.rows::<N, VECTORS>();
+        if draws(MODE) {
+            worker.drawn::<N, VECTORS>();
+        } else {
+            worker.rows::<N, VECTORS>();
+        }
     }
 }
 
-impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
+impl<T: InF32, const IS_FULL: bool, const MODE: u8> Worker<'_, T, IS_FULL, MODE> {
     /// Makes the barriers, and says so to the cluster. Places of vectors that there are not have zeros.
     ///
     /// # Safety
@@ -102,7 +127,7 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
     #[inline(always)]
     unsafe fn prepare<const VECTORS: usize>(&self) {
         let plan = self.plan;
-        let [first, end] = self.turns();
+        let [first, end] = if draws(MODE) { [0, CLUSTER_PLACES] } else { self.turns() };
         // SAFETY: the caller's contract.
         unsafe {
             if !IS_FULL {
@@ -117,7 +142,7 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
                     part += 1;
                 }
             }
-            self.member.prepare(plan, end - first);
+            self.member.prepare::<MODE>(plan, end - first);
         }
     }
 
@@ -131,6 +156,15 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
         let [first, end] = self.turns();
         // SAFETY: the caller's contract.
         unsafe {
+            if loads(MODE) {
+                if plan.cluster > 1 {
+                    cluster::wait();
+                }
+                if first < end {
+                    self.row::<N, VECTORS>([first, 0, end], &mut Queue::default());
+                }
+                return;
+            }
             self.fill(first, end);
             if plan.cluster > 1 {
                 // The others' barriers are ready.
@@ -140,24 +174,41 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
             while row < end {
                 let turn = row - first;
                 mbarrier::wait_parity(self.member.full(), turn & 1);
-                let mut x = self.take::<N, VECTORS>(row);
-                let (shared, of) = if misc::opaque(self.function.is_centered) != 0 {
-                    self.centered::<N, VECTORS>(&mut x, [row, turn, end])
-                } else {
-                    self.as_it_is::<N, VECTORS>(&x, [row, turn, end])
-                };
-                let factor = self.finish(of, row);
-                let to = self.tensors.outputs[0].wrapping_add(self.place::<N>(row, plan.output_strides[0]));
-                let results = Results { worker: self, x: &x, factor, shared, to };
-                if !self.function.bias.is_null() {
-                    let activation = Activation::from_code(self.function.activation);
-                    activation.visit::<T::Precision>(results);
-                } else if !self.function.weight.is_null() {
-                    results.scaled::<true>();
-                } else {
-                    results.scaled::<false>();
-                }
+                self.row::<N, VECTORS>([row, turn, end], &mut Queue::default());
                 row += 1;
+            }
+        }
+    }
+
+    /// A row that has come.
+    ///
+    /// # Safety
+    /// As for [`run`].
+    #[inline(always)]
+    unsafe fn row<const N: usize, const VECTORS: usize>(
+        &self,
+        [row, turn, end]: [u32; 3],
+        queue: &mut Queue,
+    ) {
+        let plan = self.plan;
+        // SAFETY: the caller's contract.
+        unsafe {
+            let mut x = self.take::<N, VECTORS>(row);
+            let (shared, of) = if misc::opaque(self.function.is_centered) != 0 {
+                self.centered::<N, VECTORS>(&mut x, [row, turn, end], queue)
+            } else {
+                self.as_it_is::<N, VECTORS>(&x, [row, turn, end], queue)
+            };
+            let factor = self.finish(of, row);
+            let to = self.tensors.outputs[0].wrapping_add(self.place::<N>(row, plan.output_strides[0]));
+            let results = Results { worker: self, x: &x, factor, shared, to };
+            if !self.function.bias.is_null() {
+                let activation = Activation::from_code(self.function.activation);
+                activation.visit::<T::Precision>(results);
+            } else if !self.function.weight.is_null() {
+                results.scaled::<true>();
+            } else {
+                results.scaled::<false>();
             }
         }
     }
@@ -172,12 +223,13 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
         &self,
         x: &mut Columns<N, VECTORS>,
         [row, turn, end]: [u32; 3],
+        queue: &mut Queue,
     ) -> ([Words; 2], Deviations) {
         let (plan, count) = (self.plan, (self.piece * N as u32) as f32);
         // SAFETY: the caller's contract.
         unsafe {
             let [sum] = self.member.of_block(plan, [sum_of(x)], 0);
-            self.fill(row + 1, end);
+            self.next([row, end], queue);
             let pivot = quotient::<T>(sum, count);
             let rest = self.subtract(x, pivot);
             let shared = self.both::<N>(0);
@@ -191,10 +243,13 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
             } else {
                 [squares] = self.member.of_block(plan, [squares], 1);
             }
-            let mut of = Deviations { pivot, lacking, squares };
+            let word = self.word(queue);
+            let mut of = Deviations { pivot, lacking, squares, word };
             if plan.cluster > 1 {
                 let (share, columns) = (plan.row_bytes / size_of::<T>() as u32, plan.columns as f32);
-                of = self.member.of_cluster(plan, of, (share, T::Precision::inverse(columns)), turn);
+                let inverse = T::Precision::inverse(columns);
+                of = self.member.of_cluster::<MODE>(plan, of, (share, inverse), turn);
+                self.hear(queue, of.word);
             }
             if corrects::<T>() || plan.cluster > 1 {
                 unroll!(K in 0..8, {
@@ -216,16 +271,19 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
         &self,
         x: &Columns<N, VECTORS>,
         [row, turn, end]: [u32; 3],
+        queue: &mut Queue,
     ) -> ([Words; 2], Deviations) {
         let plan = self.plan;
         // SAFETY: the caller's contract.
         unsafe {
             let shared = self.both::<N>(0);
             let [squares] = self.member.of_block(plan, [squares_of::<T, N, VECTORS>(x)], turn & 1);
-            self.fill(row + 1, end);
-            let mut of = Deviations { pivot: 0.0, lacking: 0.0, squares };
+            self.next([row, end], queue);
+            let word = self.word(queue);
+            let mut of = Deviations { pivot: 0.0, lacking: 0.0, squares, word };
             if plan.cluster > 1 {
-                of = self.member.squares(plan, of, turn);
+                of = self.member.squares::<MODE>(plan, of, turn);
+                self.hear(queue, of.word);
             }
             (shared, of)
         }
@@ -263,9 +321,18 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
     /// All threads call it, when all have read the row before.
     #[inline(always)]
     unsafe fn fill(&self, row: u32, end: u32) {
-        if self.member.thread != 0 || row >= end {
-            return;
+        if MODE == KEPT && self.member.thread == 0 && row < end {
+            // SAFETY: the caller's contract.
+            unsafe { self.copy(row) }
         }
+    }
+
+    /// Begins to copy the block's part of a row.
+    ///
+    /// # Safety
+    /// One thread calls it, when all have read the row before.
+    #[inline(always)]
+    unsafe fn copy(&self, row: u32) {
         let (plan, full) = (self.plan, self.member.full());
         let bytes = misc::opaque(self.piece) * VECTOR_BYTES as u32;
         // SAFETY: vectors of the row, and as much room for them.
@@ -288,6 +355,10 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
     /// This row has come.
     #[inline(always)]
     unsafe fn take<const N: usize, const VECTORS: usize>(&self, row: u32) -> Columns<N, VECTORS> {
+        if loads(MODE) {
+            // SAFETY: the caller's promise.
+            return unsafe { self.load(row) };
+        }
         let mut x = [[0.0; N]; VECTORS];
         let at = self.row + self.vector * VECTOR_BYTES as u32;
         let load = |at: u32| {
@@ -309,6 +380,52 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
                         // SAFETY: the launch has that output.
                         unsafe { access::store(to.wrapping_add(K * LANES as usize * N), T::narrow::<N>(x[K])) }
                     }
+                }
+            });
+        }
+        x
+    }
+
+    /// The same of a row in global memory.
+    ///
+    /// # Safety
+    /// As for [`run`].
+    #[inline(always)]
+    unsafe fn load<const N: usize, const VECTORS: usize>(&self, row: u32) -> Columns<N, VECTORS> {
+        let mut x = [[0.0; N]; VECTORS];
+        let mut words = [[0u32; 4]; VECTORS];
+        let column = (self.begin + self.vector * N as u32) as usize;
+        let from = self.tensors.input_row(self.plan, 0, row.into()).wrapping_add(column);
+        unroll!(K in 0..8, {
+            if K < VECTORS {
+                // SAFETY: a vector of the row.
+                words[K] = unsafe { vector::load_stream_v4(from.wrapping_add(K * LANES as usize * N).cast()) };
+            }
+        });
+        if misc::opaque(self.function.has_residual) != 0 {
+            let mut others = [[0u32; 4]; VECTORS];
+            let from = self.tensors.input_row(self.plan, 1, row.into()).wrapping_add(column);
+            unroll!(K in 0..8, {
+                if K < VECTORS {
+                    // SAFETY: a vector of the row.
+                    others[K] =
+                        unsafe { vector::load_stream_v4(from.wrapping_add(K * LANES as usize * N).cast()) };
+                }
+            });
+            let stride = self.plan.output_strides[1];
+            let to = self.tensors.outputs[1].wrapping_add(self.place::<N>(row, stride));
+            unroll!(K in 0..8, {
+                if K < VECTORS {
+                    let [a, b] = [words[K], others[K]].map(|words| T::widen(from_words::<T, N>(words)));
+                    x[K] = added::<T, N>(a, b);
+                    // SAFETY: the launch has that output.
+                    unsafe { put::<T, N, MODE>(to.wrapping_add(K * LANES as usize * N), T::narrow::<N>(x[K])) }
+                }
+            });
+        } else {
+            unroll!(K in 0..8, {
+                if K < VECTORS {
+                    x[K] = T::widen(from_words::<T, N>(words[K]));
                 }
             });
         }
@@ -369,6 +486,13 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
     /// It begins at a 16-byte boundary, and is as long as a row.
     #[inline(always)]
     unsafe fn words<const N: usize>(&self, of: *const u8, vector: usize) -> Words {
+        if MODE == SHARED {
+            let is_bias = of == self.function.bias;
+            let at = self.row + (self.plan.inputs + u32::from(is_bias)) * self.plan.part_bytes;
+            let at = at + self.vector * VECTOR_BYTES as u32 + vector as u32 * STRIDE_BYTES;
+            // SAFETY: the block's part of it.
+            return unsafe { vector::load_shared_v4(at) };
+        }
         let mut column = (self.begin + self.vector * N as u32) as usize + vector * LANES as usize * N;
         if !IS_FULL {
             // Computed again too.
@@ -377,6 +501,22 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
         }
         // SAFETY: the caller's contract.
         unsafe { access::load_words(of.cast::<T>().wrapping_add(column)) }
+    }
+}
+
+/// Stores a vector.
+///
+/// # Safety
+/// There is room for it.
+#[inline(always)]
+unsafe fn put<T: Copy + access::Plain, const N: usize, const MODE: u8>(to: *mut T, y: [T; N]) {
+    // SAFETY: the caller's word.
+    unsafe {
+        if MODE == LOADED_STREAM {
+            vector::store_stream_v4(to.cast::<u32>(), access::words(access::to_wide(y)));
+        } else {
+            access::store(to, y);
+        }
     }
 }
 
@@ -389,8 +529,8 @@ const fn corrects<T>() -> bool {
 }
 
 /// Stores the results of a row, with the activation that it is handed.
-struct Results<'a, T, const N: usize, const VECTORS: usize, const IS_FULL: bool> {
-    worker: &'a Worker<'a, T, IS_FULL>,
+struct Results<'a, T, const N: usize, const VECTORS: usize, const IS_FULL: bool, const MODE: u8> {
+    worker: &'a Worker<'a, T, IS_FULL, MODE>,
     /// Distances from the mean.
     x: &'a Columns<N, VECTORS>,
     /// The inverse of the deviation.
@@ -400,8 +540,8 @@ struct Results<'a, T, const N: usize, const VECTORS: usize, const IS_FULL: bool>
     to: *mut T,
 }
 
-impl<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL: bool> Visitor<f32>
-    for Results<'_, T, N, VECTORS, IS_FULL>
+impl<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL: bool, const MODE: u8> Visitor<f32>
+    for Results<'_, T, N, VECTORS, IS_FULL, MODE>
 {
     #[inline(always)]
     fn visit(self, function: impl Fn(f32) -> f32 + Copy) {
@@ -424,8 +564,8 @@ impl<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL: bool> Visito
     }
 }
 
-impl<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL: bool>
-    Results<'_, T, N, VECTORS, IS_FULL>
+impl<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL: bool, const MODE: u8>
+    Results<'_, T, N, VECTORS, IS_FULL, MODE>
 {
     /// The results without a bias and an activation.
     #[inline(always)]
@@ -455,7 +595,7 @@ impl<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL: bool>
         if self.worker.has(vector) {
             let to = self.to.wrapping_add(vector * LANES as usize * N);
             // SAFETY: a vector of the row.
-            unsafe { access::store(to, T::narrow::<N>(y)) }
+            unsafe { put::<T, N, MODE>(to, T::narrow::<N>(y)) }
         }
     }
 }

@@ -17,6 +17,8 @@ shared_plan! {
         warps[SIDES * KEPT_WARPS]: Two,
         /// Says that the block's row has come.
         full[1]: Mbarrier,
+        /// The row that comes next.
+        next[1]: Word,
         /// Rows begin at a multiple of 128.
         rest: Rest,
     }
@@ -41,12 +43,22 @@ shared_bytes! {
     pub struct Part(4 * size_of::<f32>(), align 16);
 }
 shared_bytes! {
+    /// A word.
+    pub struct Word(size_of::<u32>(), align 4);
+}
+shared_bytes! {
     /// Nothing.
     pub struct Rest(0, align 128);
 }
 
 const _: () = assert!(<Desk as SharedPlan>::TOTAL == KEPT_ALONE_BYTES);
 const _: () = assert!(<Desk as SharedPlan>::TOTAL + <ClusterDesk as SharedPlan>::TOTAL == KEPT_BYTES);
+
+/// Places of a cluster's exchanges that are used in turn, where rows are drawn.
+pub const CLUSTER_PLACES: u32 = 16;
+/// Rows from one barrier of the cluster to the next, and from that to its arrival.
+pub const BETWEEN: u32 = CLUSTER_PLACES / 2;
+pub const LATER: u32 = BETWEEN / 2;
 
 /// Known of the part of a row in a block, or of the row, from whose numbers `pivot` was subtracted.
 #[derive(Clone, Copy)]
@@ -57,6 +69,8 @@ pub struct Deviations {
     pub lacking: f32,
     /// The sum of squares of distances from the mean.
     pub squares: f32,
+    /// Of the cluster's first block.
+    pub word: f32,
 }
 
 /// A thread of a block, and of a cluster.
@@ -85,12 +99,32 @@ impl Member {
         self.desk.full(0)
     }
 
+    /// Says which row comes next.
+    ///
+    /// # Safety
+    /// One thread calls it, before it arrives at the barrier of the row.
+    #[inline(always)]
+    pub unsafe fn publish(&self, row: u32) {
+        // SAFETY: the block's own place.
+        unsafe { vector::store_shared(self.desk.next(0), row) }
+    }
+
+    /// The row that has come.
+    ///
+    /// # Safety
+    /// Its barrier has been waited for.
+    #[inline(always)]
+    pub unsafe fn published(&self) -> u32 {
+        // SAFETY: the block's own place.
+        unsafe { vector::load_shared(self.desk.next(0)) }
+    }
+
     /// Makes the barriers, those of a cluster for so many rows, and says so to the cluster.
     ///
     /// # Safety
     /// All threads of the block call it first, and `cluster::wait` behind it where there is a cluster.
     #[inline(always)]
-    pub unsafe fn prepare(&self, plan: &Plan, rows: u32) {
+    pub unsafe fn prepare<const MODE: u8>(&self, plan: &Plan, rows: u32) {
         let is_of_cluster = plan.cluster > 1 && self.thread < rows;
         // SAFETY: the block's own places, which nothing uses yet.
         unsafe {
@@ -106,7 +140,7 @@ impl Member {
             }
             mbarrier::fence_init();
             thread::sync_threads();
-            if is_of_cluster {
+            if is_of_cluster && !super::draws(MODE) {
                 let gathered = self.of_cluster.gathered(self.thread);
                 mbarrier::arrive_expect_tx(gathered, plan.cluster * Part::BYTES);
             }
@@ -152,7 +186,7 @@ impl Member {
     /// All threads of the cluster call it or [`squares`](Self::squares) once for each of its rows, in order,
     /// with their block's own.
     #[inline(always)]
-    pub unsafe fn of_cluster(
+    pub unsafe fn of_cluster<const MODE: u8>(
         &self,
         plan: &Plan,
         own: Deviations,
@@ -161,7 +195,7 @@ impl Member {
     ) -> Deviations {
         // SAFETY: the caller's contract.
         unsafe {
-            let [pivot, lacking, squares, _] = self.gather(plan, own, turn);
+            let [pivot, lacking, squares, word] = self.gather::<MODE>(plan, own, turn);
             let other = self.thread & (plan.cluster - 1);
             let count = (plan.columns - other * share).min(share) as f32;
             let origin = pivot.exchange(From::Lane(0));
@@ -170,7 +204,7 @@ impl Member {
             let of_row = sum * inverse;
             let distance = mean - of_row;
             let [squares] = fold([squares + count * distance * distance], plan.cluster);
-            Deviations { lacking: of_row - (own.pivot - origin), squares, ..own }
+            Deviations { lacking: of_row - (own.pivot - origin), squares, word, ..own }
         }
     }
 
@@ -179,12 +213,12 @@ impl Member {
     /// # Safety
     /// As for [`of_cluster`](Self::of_cluster).
     #[inline(always)]
-    pub unsafe fn squares(&self, plan: &Plan, own: Deviations, turn: u32) -> Deviations {
+    pub unsafe fn squares<const MODE: u8>(&self, plan: &Plan, own: Deviations, turn: u32) -> Deviations {
         // SAFETY: the caller's contract.
         unsafe {
-            let [_, _, squares, _] = self.gather(plan, own, turn);
+            let [_, _, squares, word] = self.gather::<MODE>(plan, own, turn);
             let [squares] = fold([squares], plan.cluster);
-            Deviations { squares, ..own }
+            Deviations { squares, word, ..own }
         }
     }
 
@@ -194,16 +228,31 @@ impl Member {
     /// # Safety
     /// As for [`of_cluster`](Self::of_cluster).
     #[inline(always)]
-    unsafe fn gather(&self, plan: &Plan, own: Deviations, turn: u32) -> [f32; 4] {
-        let (first, gathered) = (turn * MAX_CLUSTER, self.of_cluster.gathered(turn));
+    unsafe fn gather<const MODE: u8>(&self, plan: &Plan, own: Deviations, turn: u32) -> [f32; 4] {
+        let (place, phase) =
+            if super::draws(MODE) { (turn % CLUSTER_PLACES, turn / CLUSTER_PLACES % 2) } else { (turn, 0) };
+        let (first, gathered) = (place * MAX_CLUSTER, self.of_cluster.gathered(place));
         // SAFETY: the caller's contract.
         unsafe {
+            if super::draws(MODE) {
+                // All have read what lies where this row's and the next ones' go.
+                if plan.slots == 0 {
+                    match turn % BETWEEN {
+                        LATER => cluster::arrive(),
+                        0 if turn > 0 => cluster::wait(),
+                        _ => {}
+                    }
+                }
+                if self.thread == 0 {
+                    mbarrier::arrive_expect_tx(gathered, plan.cluster * Part::BYTES);
+                }
+            }
             if self.thread < plan.cluster {
                 let to = cluster::map_shared(self.of_cluster.parts(first + self.rank), self.thread);
-                let words = [own.pivot, own.lacking, own.squares, 0.0];
+                let words = [own.pivot, own.lacking, own.squares, own.word];
                 cluster::store_async_v4(to, words, cluster::map_shared(gathered, self.thread));
             }
-            mbarrier::wait_parity(gathered, 0);
+            mbarrier::wait_parity(gathered, phase);
             let other = self.thread & (plan.cluster - 1);
             vector::load_shared_v4(self.of_cluster.parts(first + other))
         }
