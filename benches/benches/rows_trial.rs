@@ -4,8 +4,8 @@ use ironwarp::ops::convert::convert;
 use ironwarp::ops::dropout::Generator;
 use ironwarp::ops::fill::normal;
 use ironwarp::ops::gemm::Activation;
-use ironwarp::ops::row::trial::{Setting, set};
-use ironwarp::ops::row::{Norm, NormKind, softmax};
+use ironwarp::ops::row::trial::{Setting, set, set_code};
+use ironwarp::ops::row::{Norm, NormBackward, NormKind, softmax, softmax_backward};
 use ironwarp::{DType, Device, DeviceBuffer, Event, Stream, Tensor};
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 const SHAPES: [[usize; 2]; 6] =
     [[65_536, 768], [16_384, 4096], [8192, 8192], [4096, 16_384], [2048, 32_768], [1024, 65_536]];
-const ROUNDS: usize = 20;
+const ROUNDS: usize = 40;
 const SAMPLE_MS: f64 = 2.5;
 const COPY_BYTES_A_MS: f64 = 4.23e9;
 
@@ -39,31 +39,30 @@ fn random(stream: &Stream, shape: &[usize], dtype: DType, seed: u64) -> ironwarp
     if dtype == DType::F32 { Ok(x) } else { convert(stream, &x, dtype) }
 }
 
-/// Settings by name; those that the shape has no plan for are left out.
-fn settings(dtype: DType, columns: usize, at: u64) -> Vec<(&'static str, Setting)> {
-    let (is_full, is_one) = (columns != 768, columns <= 8192);
-    let mut all = vec![
-        ("rule", Setting::Rule),
-        ("held", Setting::Held),
-        ("k1", Setting::Kept(1)),
-        ("d1", Setting::Drawn(1, 100, at)),
-        ("d67", Setting::Drawn(1, 67, at)),
-        ("st", Setting::Drawn(1, 100, 0)),
-    ];
-    if is_one {
-        all.push(("d4", Setting::Drawn(4, 100, at)));
-    }
-    if !is_one {
-        all.push(("db", Setting::Ordered(1, 100, at)));
-    }
-    if is_full && dtype == DType::BF16 {
-        all.push(("w1", Setting::Shared(1, 100, at)));
-    }
-    if is_full {
-        all.push(("l", Setting::Loaded));
-        all.push(("lc", Setting::LoadedStream));
+/// Code and setting by name; those that the shape has no plan for are left out.
+fn settings(dtype: DType, columns: usize, name: &str) -> Vec<(&'static str, usize, Setting)> {
+    let mut all = vec![("old", 2, Setting::Rule), ("oldcs", 3, Setting::Rule)];
+    if is_norm(name) {
+        all.push(("plain", 1, Setting::Rule));
+        all.push(("cs", 0, Setting::Rule));
+        all.push(("held", 0, Setting::Held));
+        all.push(("k1", 0, Setting::Kept(1)));
+        all.push(("d1", 0, Setting::Drawn));
+        if columns != 768 && dtype == DType::BF16 {
+            all.push(("w1", 0, Setting::Shared));
+        }
     }
     all
+}
+
+fn is_norm(name: &str) -> bool {
+    matches!(name, "ln" | "gelu" | "rms" | "ln_res")
+}
+
+/// Takes code and setting.
+fn take((_, code, setting): (&str, usize, Setting)) {
+    set_code(code);
+    set(setting);
 }
 
 fn main() -> Outcome {
@@ -71,10 +70,10 @@ fn main() -> Outcome {
     let is_small = device.is_software();
     let stream = device.stream()?;
     let run = Run { stream: stream.clone(), events: [Event::new(&device)?, Event::new(&device)?] };
-    let (begun, counter) = (Instant::now(), DeviceBuffer::<u32>::zeroed(&stream, 1)?);
+    let begun = Instant::now();
     let generator = Generator::new(&stream, 6)?;
     println!("ms: median/10th percentile of {ROUNDS} rounds in turns; % of 4230 GB/s by the median");
-    let mut logs: std::collections::BTreeMap<&str, Vec<f64>> = Default::default();
+    let mut logs: std::collections::BTreeMap<String, Vec<f64>> = Default::default();
     for dtype in [DType::BF16, DType::F32] {
         for [rows, columns] in SHAPES {
             let rows = if is_small { 16 } else { rows };
@@ -82,6 +81,10 @@ fn main() -> Outcome {
             let (x, residual) = (random(&stream, &shape, dtype, 1)?, random(&stream, &shape, dtype, 4)?);
             let (weight, bias) =
                 (random(&stream, &[columns], dtype, 2)?, random(&stream, &[columns], dtype, 3)?);
+            let dy = random(&stream, &shape, dtype, 5)?;
+            let parts = [8, 4].map(|part| x.slice(0, ..(rows / part).max(1)));
+            let [eighth, quarter] = parts;
+            let (eighth, quarter) = (eighth?, quarter?);
             let bytes = rows * columns * dtype.size();
             let from = DeviceBuffer::<u8>::zeroed(&stream, bytes)?;
             let mut to = DeviceBuffer::<u8>::zeroed(&stream, bytes)?;
@@ -93,6 +96,18 @@ fn main() -> Outcome {
                 activation,
             };
             let layer = norm(NormKind::Layer, Some(&bias), Activation::None);
+            let moments = layer.run_for_gradient(&stream, &x)?.moments.ok_or("moments")?;
+            let back = NormBackward {
+                kind: NormKind::Layer,
+                x: &x,
+                dy: &dy,
+                moments: &moments,
+                weight: Some(&weight),
+                residual: None,
+                of_shared: [true, true],
+            };
+            let of_input = NormBackward { of_shared: [false; 2], ..back };
+            let y = softmax(&stream, &x, 1)?;
             let of = |name: &str| -> ironwarp::Result<Tensor> {
                 Ok(match name {
                     "ln" => layer.run(&stream, &x)?.y,
@@ -102,6 +117,11 @@ fn main() -> Outcome {
                     "drop_res" => {
                         layer.dropout(0.1, &generator, 0).add_and_run(&stream, &x, &residual, true)?.y
                     }
+                    "soft_back" => softmax_backward(&stream, &y, &dy, 1)?,
+                    "ln_back" => back.run(&stream)?.x,
+                    "ln_back_x" => of_input.run(&stream)?.x,
+                    "chain8" => softmax(&stream, &layer.run(&stream, &eighth)?.y, 1)?,
+                    "chain4" => softmax(&stream, &layer.run(&stream, &quarter)?.y, 1)?,
                     _ => softmax(&stream, &x, 1)?,
                 })
             };
@@ -121,21 +141,30 @@ fn main() -> Outcome {
                 2.0 * bytes as f64 / copy / 1e6,
                 begun.elapsed().as_secs()
             );
-            for (name, tensors) in
-                [("ln", 2), ("gelu", 2), ("rms", 2), ("ln_res", 4), ("drop_res", 4), ("softmax", 2)]
-            {
-                let mut all = settings(dtype, columns, counter.as_ptr().raw());
-                if tensors == 4 && name != "ln_res" || name == "softmax" {
-                    all.truncate(1);
-                }
-                let floor = (tensors * bytes) as f64 / COPY_BYTES_A_MS;
+            for (name, tensors) in [
+                ("ln", 2.0),
+                ("gelu", 2.0),
+                ("rms", 2.0),
+                ("ln_res", 4.0),
+                ("drop_res", 4.0),
+                ("softmax", 2.0),
+                ("soft_back", 3.0),
+                ("ln_back", 3.0),
+                ("ln_back_x", 3.0),
+                ("chain8", 0.5),
+                ("chain4", 1.0),
+            ] {
+                let all = settings(dtype, columns, name);
+                let floor = tensors * bytes as f64 / COPY_BYTES_A_MS;
                 let mut times = vec![vec![]; all.len()];
                 let mut want = None;
                 let mut notes = String::new();
-                for &(label, setting) in &all {
-                    set(setting);
+                for &each in &all {
+                    let label = each.0;
+                    take(each);
                     drop(Tensor::zeros(&stream, &shape, dtype)?);
                     let y = of(name)?;
+                    set_code(0);
                     match &want {
                         None => want = Some(y),
                         Some(want) => {
@@ -149,41 +178,41 @@ fn main() -> Outcome {
                     }
                 }
                 drop(want);
-                set(Setting::Rule);
+                take(all[0]);
                 let ms = run.sample(2, &mut || of(name).map(drop))?;
                 let count = ((SAMPLE_MS / ms.max(1e-3)).ceil() as usize).clamp(1, 60);
                 let rounds = if is_small { 1 } else { ROUNDS };
                 for round in 0..rounds {
                     for turn in 0..all.len() {
                         let which = (turn + round) % all.len();
-                        set(all[which].1);
+                        take(all[which]);
                         times[which].push(run.sample(count, &mut || of(name).map(drop))?);
                     }
                 }
                 let mut line = format!("{dtype} {columns} {name}:");
                 let mut best = (f64::MAX, "");
                 let mut of_rule = 0.0;
-                for ((label, _), times) in all.iter().zip(&mut times) {
+                for ((label, ..), times) in all.iter().zip(&mut times) {
                     times.sort_by(f64::total_cmp);
                     let (median, low) = (times[rounds / 2], times[rounds / 10]);
-                    if *label == "rule" {
+                    if *label == "old" {
                         of_rule = median;
                     }
-                    logs.entry(*label).or_default().push((median / of_rule).ln());
+                    logs.entry(format!("{dtype} {} {label}", if is_norm(name) { "norms" } else { name })).or_default().push((median / of_rule).ln());
                     if median < best.0 {
                         best = (median, *label);
                     }
                     line += &format!(" {label} {median:.4}/{low:.4} ({:.0}%)", 100.0 * floor / median);
                 }
-                println!("{line} | best {} {:.3} of the rule{notes}", best.1, best.0 / of_rule);
+                println!("{line} | best {} {:.3} of the old{notes}", best.1, best.0 / of_rule);
             }
-            set(Setting::Rule);
+            take(("", 0, Setting::Rule));
         }
     }
     for (label, logs) in logs {
         let mean = (logs.iter().sum::<f64>() / logs.len() as f64).exp();
-        println!("{label}: {mean:.4} of the rule in geometric mean of {} lines", logs.len());
+        println!("{label}: {mean:.4} of the old in geometric mean of {} lines", logs.len());
     }
-    println!("counter {:?}, {} s", counter.to_vec(&stream)?, begun.elapsed().as_secs());
+    println!("{} s", begun.elapsed().as_secs());
     Ok(())
 }

@@ -10,12 +10,17 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::launch::{Arg, LaunchConfig, launch, resident_clusters};
 use crate::memory::Within;
+use crate::ops::counter::Counter;
 use crate::ops::elementwise::contiguous;
 use crate::stream::Stream;
 use crate::tensor::{Element, Tensor, TensorMut};
 
 /// Parameters of a kernel of rows of `T` with the function `F`.
 pub(super) type Parameters<F, T> = (Value<Plan>, Value<F>, Ptr<T>, Ptr<T>, Ptr<T>, PtrMut<T>, PtrMut<T>);
+
+/// The same of one that has rows in registers: it may draw them from a counter.
+pub(super) type KeptParameters<F, T> =
+    (Value<Plan>, Value<F>, Ptr<T>, Ptr<T>, PtrMut<u32>, PtrMut<T>, PtrMut<T>);
 
 /// The tensors of a launch. Inputs are as [`as_rows`] gives them; outputs are contiguous, or the first one
 /// has rows some distance apart, and there is no first input: it is written over.
@@ -129,19 +134,9 @@ impl Job<'_> {
             (self.shape(size), self.stream.device().properties().sm_count.max(1));
         match setting {
             Setting::Kept(turns) => Plan::in_registers(&shape, turns, multiprocessors),
-            Setting::Ordered(tile, part, counter) => {
-                Plan::drawn(&shape, tile, part, counter, multiprocessors)
-            }
-            Setting::Drawn(tile, part, counter) => {
-                let plan = Plan::drawn(&shape, tile, part, counter, multiprocessors)?;
-                Some(Plan { slots: 1, ..plan })
-            }
-            Setting::Shared(tile, part, counter) => {
-                let plan = Plan::drawn(&shape, tile, part, counter, multiprocessors)?;
-                Some(Plan { slots: 1, shared: plan.shared + 2 * plan.part_bytes, ..plan })
-            }
-            Setting::Loaded | Setting::LoadedStream => Plan::loaded(&shape),
-            _ => None,
+            Setting::Drawn => Plan::drawn(&shape, multiprocessors),
+            Setting::Shared => Plan::drawn(&shape, multiprocessors).map(Plan::with_shared),
+            Setting::Rule | Setting::Held => None,
         }
     }
 
@@ -208,6 +203,23 @@ impl Job<'_> {
     {
         // SAFETY: the caller's promise.
         unsafe { self.launch::<K, F, T>(plan, config(plan, plan.consumers), function) }
+    }
+
+    /// Queues the function by a kernel that has rows in registers.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run); the plan is one for the kernel.
+    pub unsafe fn in_registers<K, F, T>(&self, plan: &Plan, function: impl Arg<Value<F>>) -> Result<()>
+    where
+        T: Element,
+        K: Kernel<Params = KeptParameters<F, T>>,
+    {
+        let mut counter = plan.draws().then(|| Counter::new(self.stream)).transpose()?;
+        let [x, residual, _] = self.read()?;
+        let [y, sum] = [&self.outputs[0], &self.outputs[1]].map(|output| written(self.stream, output));
+        let arguments = (*plan, function, x, residual, counter.as_mut(), y?, sum?);
+        // SAFETY: the caller's promise; the counter is 0.
+        unsafe { launch::<K>(self.stream, config(plan, plan.consumers), arguments) }
     }
 
     /// Queues the function by the direct engine.

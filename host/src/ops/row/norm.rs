@@ -12,7 +12,7 @@ use rows::{finish, kernels};
 
 use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
 
-use super::launch::{Job, Parameters, as_rows, written};
+use super::launch::{Job, KeptParameters, Parameters, as_rows, written};
 use super::trial::{self, Setting};
 use super::{alike, argument, columns, same_type};
 use crate::error::Result;
@@ -127,11 +127,11 @@ impl Norm<'_> {
                 by_dtype!(x.dtype(), (self.kind.name(), "x", None), {
                     F64 => job.direct::<kernels::norm_f64, _, f64>(function),
                     F32 => self.of_type::<f32, _, kernels::norm_f32, held::norm_held_f32, held::norm_kept_f32,
-                        held::norm_kept_part_f32, held::norm_drawn_f32, held::norm_drawn_part_f32, held::norm_loaded_f32, held::norm_drawn_f32, held::norm_loaded_stream_f32>(&job, shared, function),
+                        held::norm_kept_part_f32, held::norm_kept_f32>(&job, shared, function),
                     F16 => self.of_type::<f16, _, kernels::norm_f16, held::norm_held_f16, held::norm_kept_f16,
-                        held::norm_kept_part_f16, held::norm_kept_f16, held::norm_kept_f16, held::norm_kept_f16, held::norm_kept_f16, held::norm_kept_f16>(&job, shared, function),
+                        held::norm_kept_part_f16, held::norm_kept_shared_f16>(&job, shared, function),
                     BF16 => self.of_type::<bf16, _, kernels::norm_bf16, held::norm_held_bf16,
-                        held::norm_kept_bf16, held::norm_kept_part_bf16, held::norm_drawn_bf16, held::norm_drawn_part_bf16, held::norm_loaded_bf16, held::norm_shared_bf16, held::norm_loaded_stream_bf16>(&job, shared, function),
+                        held::norm_kept_bf16, held::norm_kept_part_bf16, held::norm_kept_shared_bf16>(&job, shared, function),
                 })
             }
         })?;
@@ -143,41 +143,32 @@ impl Norm<'_> {
     ///
     /// # Safety
     /// As for [`Job::run`].
-    unsafe fn of_type<T, A, D, R, K, P, A1, A2, A3, A4, A5>(&self, job: &Job<'_>, shared: &Shared, function: A) -> Result<()>
+    unsafe fn of_type<T, A, D, R, K, P, S>(&self, job: &Job<'_>, shared: &Shared, function: A) -> Result<()>
     where
         T: Element,
         A: Arg<Value<Function>>,
         D: Kernel<Params = Parameters<Function, T>>,
         R: Kernel<Params = Parameters<Function, T>>,
-        K: Kernel<Params = Parameters<Function, T>>,
-        P: Kernel<Params = Parameters<Function, T>>,
-        A1: Kernel<Params = Parameters<Function, T>>,
-        A2: Kernel<Params = Parameters<Function, T>>,
-        A3: Kernel<Params = Parameters<Function, T>>,
-        A4: Kernel<Params = Parameters<Function, T>>,
-        A5: Kernel<Params = Parameters<Function, T>>,
+        K: Kernel<Params = KeptParameters<Function, T>>,
+        P: Kernel<Params = KeptParameters<Function, T>>,
+        S: Kernel<Params = KeptParameters<Function, T>>,
     {
-        let setting = trial::get();
-        let size = size_of::<T>();
+        let (setting, size) = (trial::get(), size_of::<T>());
         // SAFETY: the caller's promise; the plan is one for the kernel.
         unsafe {
             if let Some(plan) = job.tried(size, setting) {
                 return match setting {
-                    Setting::Kept(_) if plan.is_full(size) => job.planned::<K, _, T>(&plan, function),
-                    Setting::Kept(_) => job.planned::<P, _, T>(&plan, function),
-                    Setting::Drawn(..) | Setting::Ordered(..) if plan.is_full(size) => job.planned::<A1, _, T>(&plan, function),
-                    Setting::Drawn(..) | Setting::Ordered(..) => job.planned::<A2, _, T>(&plan, function),
-                    Setting::Loaded => job.planned::<A3, _, T>(&plan, function),
-                    Setting::LoadedStream => job.planned::<A5, _, T>(&plan, function),
-                    _ => job.planned::<A4, _, T>(&plan, function),
+                    Setting::Shared => job.in_registers::<S, _, T>(&plan, function),
+                    _ if plan.is_full(size) => job.in_registers::<K, _, T>(&plan, function),
+                    _ => job.in_registers::<P, _, T>(&plan, function),
                 };
             }
             if setting == Setting::Held {
                 return job.run::<D, R, _, T>(function);
             }
             match self.kept(job, shared, size_of::<T>()) {
-                Some(plan) if plan.is_full(size_of::<T>()) => job.planned::<K, _, T>(&plan, function),
-                Some(plan) => job.planned::<P, _, T>(&plan, function),
+                Some(plan) if plan.is_full(size_of::<T>()) => job.in_registers::<K, _, T>(&plan, function),
+                Some(plan) => job.in_registers::<P, _, T>(&plan, function),
                 None => job.run::<D, R, _, T>(function),
             }
         }

@@ -1,6 +1,7 @@
 //! Settings of a trial.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Which engine a norm takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,19 +12,14 @@ pub enum Setting {
     Held,
     /// So many rows a block.
     Kept(u32),
-    /// Rows that blocks draw: so many at a time, by this percentage of the blocks, from a counter.
-    Drawn(u32, u64, u64),
-    /// The same, with barriers of clusters for the order of their exchanges.
-    Ordered(u32, u64, u64),
+    /// Rows that blocks draw.
+    Drawn,
     /// The same with weights in shared memory.
-    Shared(u32, u64, u64),
-    /// Loads to registers.
-    Loaded,
-    /// The same, with stores that leave the caches first.
-    LoadedStream,
+    Shared,
 }
 
 static SETTING: Mutex<Setting> = Mutex::new(Setting::Rule);
+static CODE: AtomicUsize = AtomicUsize::new(0);
 
 /// Sets it.
 pub fn set(setting: Setting) {
@@ -33,4 +29,14 @@ pub fn set(setting: Setting) {
 /// The setting.
 pub fn get() -> Setting {
     *SETTING.lock().expect("no panics")
+}
+
+/// Takes kernels of this number from now on: from `IRONWARP_PTX_DIR_NUMBER` first, unless it is 0.
+pub fn set_code(number: usize) {
+    CODE.store(number, Ordering::Relaxed);
+}
+
+/// The number.
+pub fn code() -> usize {
+    CODE.load(Ordering::Relaxed)
 }

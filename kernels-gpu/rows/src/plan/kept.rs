@@ -55,14 +55,16 @@ pub const fn kept_vectors(size: usize) -> usize {
 pub const KEPT_WARPS: u32 = 8;
 /// Blocks of as many warps that a multiprocessor has registers for.
 pub const KEPT_RESIDENT: u32 = 3;
-/// Most rows that a cluster takes one after the other.
+/// Most rows that a cluster takes one after the other, unless it draws them.
 pub const CLUSTER_TURNS: u32 = 24;
+/// Places of a cluster's exchanges, one for a row, that are used again.
+pub const CLUSTER_PLACES: u32 = 64;
 /// Rows of a block where there are to be many.
 const MANY: u32 = 8;
 /// Bytes of shared memory before the row, of a block that has whole rows.
 pub const KEPT_ALONE_BYTES: u32 = 256;
 /// The same of a block in a cluster.
-pub const KEPT_BYTES: u32 = KEPT_ALONE_BYTES + 3328;
+pub const KEPT_BYTES: u32 = KEPT_ALONE_BYTES + 8704;
 
 /// Which norm, as far as this engine asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,44 +136,28 @@ impl Plan {
         Some(Self { tile: turns, tiles: tiles as u32, step, row_bytes, part_bytes, blocks, shared, ..plan })
     }
 
-    /// The plan of blocks that draw rows, `tile` at a time, a power of two (1 in clusters), from this counter,
-    /// or take every so manyth without one. `part` is the percentage of the blocks that run at once.
-    pub const fn drawn(shape: &Shape, tile: u32, part: u64, counter: u64, multiprocessors: u32) -> Option<Self> {
+    /// The plan of blocks that draw rows, one at a time, from a counter. `None` too where all rows are under
+    /// way at once.
+    pub const fn drawn(shape: &Shape, multiprocessors: u32) -> Option<Self> {
         let Some(plan) = Self::in_registers(shape, 1, multiprocessors) else { return None };
-        let resident = resident(multiprocessors, (plan.consumers / 32) as u64, plan.cluster as u64) * part / 100;
-        let resident = if resident == 0 { 1 } else { resident };
-        let tile = if plan.cluster > 1 { 1 } else { tile };
-        let tickets = shape.rows.div_ceil(tile as u64);
-        let clusters = if tickets < resident { tickets } else { resident };
-        // Each draws once more than it gets.
-        let draws = if plan.cluster > 1 { tickets - clusters } else { tickets };
-        let tiles = if draws == 0 { 0 } else { draws as u32 - 1 };
-        let blocks = clusters as u32 * plan.cluster;
-        let input_strides = [plan.input_strides[0], plan.input_strides[1], counter];
-        Some(Self { tile, tiles, step: clusters as u32, blocks, input_strides, ..plan })
+        let clusters = resident(multiprocessors, plan.consumers as u64 / 32, plan.cluster as u64);
+        if shape.rows <= clusters {
+            return None;
+        }
+        // A block draws when it begins a row, and a cluster when it begins the row before one that exists.
+        let draws = if plan.cluster > 1 { shape.rows - clusters } else { shape.rows };
+        let (blocks, step, tiles) = (clusters as u32 * plan.cluster, clusters as u32, draws as u32 - 1);
+        Some(Self { tile: 0, tiles, step, blocks, ..plan })
     }
 
-    /// The plan of blocks whose threads load a row each, four vectors a thread. `None` where some have less.
-    pub const fn loaded(shape: &Shape) -> Option<Self> {
-        let of_warp = 32 * 4;
-        let vectors = shape.vectors();
-        if !shape.is_even() || shape.inputs > 2 || !vectors.is_multiple_of(of_warp) {
-            return None;
-        }
-        let mut cluster = 1;
-        while vectors > KEPT_WARPS as u64 * of_warp * cluster {
-            cluster *= 2;
-        }
-        if cluster > MAX_CLUSTER as u64 || !vectors.is_multiple_of(cluster * of_warp) {
-            return None;
-        }
-        let (warps, row_bytes) = ((vectors / cluster / of_warp) as u32, (vectors / cluster) as u32 * 16);
-        let before = if cluster > 1 { KEPT_BYTES } else { KEPT_ALONE_BYTES };
-        let plan = Self { cluster: cluster as u32, ..Self::new(shape) }.with_team(warps * 32, warps * 32);
-        let blocks = shape.rows as u32 * cluster as u32;
-        // No row lies there.
-        let (part_bytes, shared) = (0, before);
-        Some(Self { tile: 1, tiles: shape.rows as u32, step: 1, row_bytes, part_bytes, blocks, shared, ..plan })
+    /// Whether blocks draw rows.
+    pub const fn draws(&self) -> bool {
+        self.tile == 0
+    }
+
+    /// The same with room for a weight and a bias in shared memory.
+    pub const fn with_shared(self) -> Self {
+        Self { shared: self.shared + 2 * self.part_bytes, ..self }
     }
 
     /// Whether all threads have as many vectors of a row in registers.

@@ -28,11 +28,12 @@
 mod desk;
 mod queue;
 
+use super::ring::put;
 use crate::function::Tensors;
 use crate::norm::{Norm, added};
 use crate::plan::Plan;
-use cuda_std::{cluster, grid, mbarrier, misc, shared, thread, tma, vector};
-use desk::{CLUSTER_PLACES, Deviations, Member};
+use cuda_std::{grid, mbarrier, misc, shared, thread, tma, vector};
+use desk::{Deviations, Member};
 use queue::Queue;
 use primitives::access::{self, VECTOR_BYTES, Words, from_words};
 use primitives::activation::{Activation, Precision, Visitor};
@@ -42,30 +43,11 @@ use primitives::op::tree;
 use primitives::unroll;
 use primitives::warp::LANES;
 
-/// A few rows a block.
-pub const KEPT: u8 = 0;
-/// Rows that blocks draw.
-pub const DRAWN: u8 = 1;
-/// A row a block, loaded by its threads.
-pub const LOADED: u8 = 2;
-/// The same, with stores that leave the caches first.
-pub const LOADED_STREAM: u8 = 4;
-/// Rows that blocks draw, with weight and bias in shared memory.
-pub const SHARED: u8 = 3;
-
-const fn loads(mode: u8) -> bool {
-    mode == LOADED || mode == LOADED_STREAM
-}
-
-const fn draws(mode: u8) -> bool {
-    mode == DRAWN || mode == SHARED
-}
-
 /// Numbers of a lane's columns.
 type Columns<const N: usize, const VECTORS: usize> = [[f32; N]; VECTORS];
 
 /// A thread, and what it has of every row.
-struct Worker<'a, T, const IS_FULL: bool, const MODE: u8> {
+struct Worker<'a, T, const IS_FULL: bool, const HAS_SHARED: bool> {
     plan: &'a Plan,
     function: &'a Norm,
     tensors: &'a Tensors<T>,
@@ -76,20 +58,25 @@ struct Worker<'a, T, const IS_FULL: bool, const MODE: u8> {
     piece: u32,
     /// The thread's first vector in the block.
     vector: u32,
-    /// Where the block's row lies, that of the residual behind it.
+    /// Where the block's row lies, that of the residual behind it, then weight and bias.
     row: u32,
+    /// From which blocks draw rows; null where they have them.
+    counter: *mut u32,
 }
 
-/// The norm of all rows, `VECTORS` vectors a thread. `IS_FULL` says that all threads have as many.
+/// The norm of all rows, `VECTORS` vectors a thread. `IS_FULL` says that all threads have as many,
+/// `HAS_SHARED` that weight and bias lie in shared memory. Blocks draw rows from the counter, if there is one.
 ///
 /// # Safety
-/// As for [`crate::direct::run`], and the plan is one for this engine. There are a weight and a bias, or no
+/// As for [`crate::direct::run`], and the plan is one for this engine. The counter is 0, as it is again at
+/// the end, and is for plans of drawn rows alone. There are a weight and a bias, or no
 /// bias and no activation; those and all rows begin at 16-byte boundaries.
 #[inline(always)]
-pub unsafe fn run<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL: bool, const MODE: u8>(
+pub unsafe fn run<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL: bool, const HAS_SHARED: bool>(
     plan: &Plan,
     function: &Norm,
     tensors: &Tensors<T>,
+    counter: *mut u32,
 ) {
     const { assert!(VECTORS <= 8, "the loops over them count them out") };
     grid::launch_dependents();
@@ -97,7 +84,7 @@ pub unsafe fn run<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL:
     let member = Member::new(plan, base);
     let share = plan.row_bytes / VECTOR_BYTES as u32;
     let begin = member.rank * share;
-    let worker = Worker::<'_, T, IS_FULL, MODE> {
+    let worker = Worker::<'_, T, IS_FULL, HAS_SHARED> {
         plan,
         function,
         tensors,
@@ -105,21 +92,18 @@ pub unsafe fn run<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL:
         begin: begin * N as u32,
         piece: if IS_FULL { share } else { (plan.columns / N as u32 - begin).min(share) },
         vector: member.thread / LANES * VECTORS as u32 * LANES + member.thread % LANES,
-        row: base + plan.shared - (plan.inputs + if MODE == SHARED { 2 } else { 0 }) * plan.part_bytes,
+        row: base + plan.shared - (plan.inputs + if HAS_SHARED { 2 } else { 0 }) * plan.part_bytes,
+        counter,
     };
     // SAFETY: the caller's contract; the block's own places, which nothing uses yet.
     unsafe {
         worker.prepare::<VECTORS>();
         grid::wait_dependencies();
-        if draws(MODE) {
-            worker.drawn::<N, VECTORS>();
-        } else {
-            worker.rows::<N, VECTORS>();
-        }
+        worker.rows::<N, VECTORS>();
     }
 }
 
-impl<T: InF32, const IS_FULL: bool, const MODE: u8> Worker<'_, T, IS_FULL, MODE> {
+impl<T: InF32, const IS_FULL: bool, const HAS_SHARED: bool> Worker<'_, T, IS_FULL, HAS_SHARED> {
     /// Makes the barriers, and says so to the cluster. Places of vectors that there are not have zeros.
     ///
     /// # Safety
@@ -127,7 +111,6 @@ impl<T: InF32, const IS_FULL: bool, const MODE: u8> Worker<'_, T, IS_FULL, MODE>
     #[inline(always)]
     unsafe fn prepare<const VECTORS: usize>(&self) {
         let plan = self.plan;
-        let [first, end] = if draws(MODE) { [0, CLUSTER_PLACES] } else { self.turns() };
         // SAFETY: the caller's contract.
         unsafe {
             if !IS_FULL {
@@ -142,41 +125,7 @@ impl<T: InF32, const IS_FULL: bool, const MODE: u8> Worker<'_, T, IS_FULL, MODE>
                     part += 1;
                 }
             }
-            self.member.prepare::<MODE>(plan, end - first);
-        }
-    }
-
-    /// All rows of the block.
-    ///
-    /// # Safety
-    /// As for [`run`].
-    #[inline(always)]
-    unsafe fn rows<const N: usize, const VECTORS: usize>(&self) {
-        let plan = self.plan;
-        let [first, end] = self.turns();
-        // SAFETY: the caller's contract.
-        unsafe {
-            if loads(MODE) {
-                if plan.cluster > 1 {
-                    cluster::wait();
-                }
-                if first < end {
-                    self.row::<N, VECTORS>([first, 0, end], &mut Queue::default());
-                }
-                return;
-            }
-            self.fill(first, end);
-            if plan.cluster > 1 {
-                // The others' barriers are ready.
-                cluster::wait();
-            }
-            let mut row = first;
-            while row < end {
-                let turn = row - first;
-                mbarrier::wait_parity(self.member.full(), turn & 1);
-                self.row::<N, VECTORS>([row, turn, end], &mut Queue::default());
-                row += 1;
-            }
+            self.member.prepare(plan);
         }
     }
 
@@ -187,7 +136,7 @@ impl<T: InF32, const IS_FULL: bool, const MODE: u8> Worker<'_, T, IS_FULL, MODE>
     #[inline(always)]
     unsafe fn row<const N: usize, const VECTORS: usize>(
         &self,
-        [row, turn, end]: [u32; 3],
+        [row, turn]: [u32; 2],
         queue: &mut Queue,
     ) {
         let plan = self.plan;
@@ -195,9 +144,9 @@ impl<T: InF32, const IS_FULL: bool, const MODE: u8> Worker<'_, T, IS_FULL, MODE>
         unsafe {
             let mut x = self.take::<N, VECTORS>(row);
             let (shared, of) = if misc::opaque(self.function.is_centered) != 0 {
-                self.centered::<N, VECTORS>(&mut x, [row, turn, end], queue)
+                self.centered::<N, VECTORS>(&mut x, turn, queue)
             } else {
-                self.as_it_is::<N, VECTORS>(&x, [row, turn, end], queue)
+                self.as_it_is::<N, VECTORS>(&x, turn, queue)
             };
             let factor = self.finish(of, row);
             let to = self.tensors.outputs[0].wrapping_add(self.place::<N>(row, plan.output_strides[0]));
@@ -222,14 +171,14 @@ impl<T: InF32, const IS_FULL: bool, const MODE: u8> Worker<'_, T, IS_FULL, MODE>
     unsafe fn centered<const N: usize, const VECTORS: usize>(
         &self,
         x: &mut Columns<N, VECTORS>,
-        [row, turn, end]: [u32; 3],
+        turn: u32,
         queue: &mut Queue,
     ) -> ([Words; 2], Deviations) {
         let (plan, count) = (self.plan, (self.piece * N as u32) as f32);
         // SAFETY: the caller's contract.
         unsafe {
             let [sum] = self.member.of_block(plan, [sum_of(x)], 0);
-            self.next([row, end], queue);
+            self.feed(queue);
             let pivot = quotient::<T>(sum, count);
             let rest = self.subtract(x, pivot);
             let shared = self.both::<N>(0);
@@ -243,12 +192,12 @@ impl<T: InF32, const IS_FULL: bool, const MODE: u8> Worker<'_, T, IS_FULL, MODE>
             } else {
                 [squares] = self.member.of_block(plan, [squares], 1);
             }
-            let word = self.word(queue);
-            let mut of = Deviations { pivot, lacking, squares, word };
+            let mut of = Deviations { pivot, lacking, squares, word: 0.0 };
             if plan.cluster > 1 {
+                of.word = self.word(queue);
                 let (share, columns) = (plan.row_bytes / size_of::<T>() as u32, plan.columns as f32);
                 let inverse = T::Precision::inverse(columns);
-                of = self.member.of_cluster::<MODE>(plan, of, (share, inverse), turn);
+                of = self.member.of_cluster(plan, of, (share, inverse), turn);
                 self.hear(queue, of.word);
             }
             if corrects::<T>() || plan.cluster > 1 {
@@ -270,7 +219,7 @@ impl<T: InF32, const IS_FULL: bool, const MODE: u8> Worker<'_, T, IS_FULL, MODE>
     unsafe fn as_it_is<const N: usize, const VECTORS: usize>(
         &self,
         x: &Columns<N, VECTORS>,
-        [row, turn, end]: [u32; 3],
+        turn: u32,
         queue: &mut Queue,
     ) -> ([Words; 2], Deviations) {
         let plan = self.plan;
@@ -278,11 +227,11 @@ impl<T: InF32, const IS_FULL: bool, const MODE: u8> Worker<'_, T, IS_FULL, MODE>
         unsafe {
             let shared = self.both::<N>(0);
             let [squares] = self.member.of_block(plan, [squares_of::<T, N, VECTORS>(x)], turn & 1);
-            self.next([row, end], queue);
-            let word = self.word(queue);
-            let mut of = Deviations { pivot: 0.0, lacking: 0.0, squares, word };
+            self.feed(queue);
+            let mut of = Deviations { pivot: 0.0, lacking: 0.0, squares, word: 0.0 };
             if plan.cluster > 1 {
-                of = self.member.squares::<MODE>(plan, of, turn);
+                of.word = self.word(queue);
+                of = self.member.squares(plan, of, turn);
                 self.hear(queue, of.word);
             }
             (shared, of)
@@ -315,18 +264,6 @@ impl<T: InF32, const IS_FULL: bool, const MODE: u8> Worker<'_, T, IS_FULL, MODE>
         (u64::from(row) * stride) as usize + (self.begin + misc::opaque(self.vector) * N as u32) as usize
     }
 
-    /// Begins to copy the block's part of a row, where the block has one.
-    ///
-    /// # Safety
-    /// All threads call it, when all have read the row before.
-    #[inline(always)]
-    unsafe fn fill(&self, row: u32, end: u32) {
-        if MODE == KEPT && self.member.thread == 0 && row < end {
-            // SAFETY: the caller's contract.
-            unsafe { self.copy(row) }
-        }
-    }
-
     /// Begins to copy the block's part of a row.
     ///
     /// # Safety
@@ -355,10 +292,6 @@ impl<T: InF32, const IS_FULL: bool, const MODE: u8> Worker<'_, T, IS_FULL, MODE>
     /// This row has come.
     #[inline(always)]
     unsafe fn take<const N: usize, const VECTORS: usize>(&self, row: u32) -> Columns<N, VECTORS> {
-        if loads(MODE) {
-            // SAFETY: the caller's promise.
-            return unsafe { self.load(row) };
-        }
         let mut x = [[0.0; N]; VECTORS];
         let at = self.row + self.vector * VECTOR_BYTES as u32;
         let load = |at: u32| {
@@ -378,54 +311,8 @@ impl<T: InF32, const IS_FULL: bool, const MODE: u8> Worker<'_, T, IS_FULL, MODE>
                     x[K] = added::<T, N>(x[K], load(at + self.plan.part_bytes + K as u32 * STRIDE_BYTES));
                     if self.has(K) {
                         // SAFETY: the launch has that output.
-                        unsafe { access::store(to.wrapping_add(K * LANES as usize * N), T::narrow::<N>(x[K])) }
+                        unsafe { put(to.wrapping_add(K * LANES as usize * N), T::narrow::<N>(x[K])) }
                     }
-                }
-            });
-        }
-        x
-    }
-
-    /// The same of a row in global memory.
-    ///
-    /// # Safety
-    /// As for [`run`].
-    #[inline(always)]
-    unsafe fn load<const N: usize, const VECTORS: usize>(&self, row: u32) -> Columns<N, VECTORS> {
-        let mut x = [[0.0; N]; VECTORS];
-        let mut words = [[0u32; 4]; VECTORS];
-        let column = (self.begin + self.vector * N as u32) as usize;
-        let from = self.tensors.input_row(self.plan, 0, row.into()).wrapping_add(column);
-        unroll!(K in 0..8, {
-            if K < VECTORS {
-                // SAFETY: a vector of the row.
-                words[K] = unsafe { vector::load_stream_v4(from.wrapping_add(K * LANES as usize * N).cast()) };
-            }
-        });
-        if misc::opaque(self.function.has_residual) != 0 {
-            let mut others = [[0u32; 4]; VECTORS];
-            let from = self.tensors.input_row(self.plan, 1, row.into()).wrapping_add(column);
-            unroll!(K in 0..8, {
-                if K < VECTORS {
-                    // SAFETY: a vector of the row.
-                    others[K] =
-                        unsafe { vector::load_stream_v4(from.wrapping_add(K * LANES as usize * N).cast()) };
-                }
-            });
-            let stride = self.plan.output_strides[1];
-            let to = self.tensors.outputs[1].wrapping_add(self.place::<N>(row, stride));
-            unroll!(K in 0..8, {
-                if K < VECTORS {
-                    let [a, b] = [words[K], others[K]].map(|words| T::widen(from_words::<T, N>(words)));
-                    x[K] = added::<T, N>(a, b);
-                    // SAFETY: the launch has that output.
-                    unsafe { put::<T, N, MODE>(to.wrapping_add(K * LANES as usize * N), T::narrow::<N>(x[K])) }
-                }
-            });
-        } else {
-            unroll!(K in 0..8, {
-                if K < VECTORS {
-                    x[K] = T::widen(from_words::<T, N>(words[K]));
                 }
             });
         }
@@ -486,7 +373,7 @@ impl<T: InF32, const IS_FULL: bool, const MODE: u8> Worker<'_, T, IS_FULL, MODE>
     /// It begins at a 16-byte boundary, and is as long as a row.
     #[inline(always)]
     unsafe fn words<const N: usize>(&self, of: *const u8, vector: usize) -> Words {
-        if MODE == SHARED {
+        if HAS_SHARED {
             let is_bias = of == self.function.bias;
             let at = self.row + (self.plan.inputs + u32::from(is_bias)) * self.plan.part_bytes;
             let at = at + self.vector * VECTOR_BYTES as u32 + vector as u32 * STRIDE_BYTES;
@@ -504,22 +391,6 @@ impl<T: InF32, const IS_FULL: bool, const MODE: u8> Worker<'_, T, IS_FULL, MODE>
     }
 }
 
-/// Stores a vector.
-///
-/// # Safety
-/// There is room for it.
-#[inline(always)]
-unsafe fn put<T: Copy + access::Plain, const N: usize, const MODE: u8>(to: *mut T, y: [T; N]) {
-    // SAFETY: the caller's word.
-    unsafe {
-        if MODE == LOADED_STREAM {
-            vector::store_stream_v4(to.cast::<u32>(), access::words(access::to_wide(y)));
-        } else {
-            access::store(to, y);
-        }
-    }
-}
-
 /// Bytes from one of a lane's vectors to its next.
 const STRIDE_BYTES: u32 = LANES * VECTOR_BYTES as u32;
 
@@ -529,8 +400,8 @@ const fn corrects<T>() -> bool {
 }
 
 /// Stores the results of a row, with the activation that it is handed.
-struct Results<'a, T, const N: usize, const VECTORS: usize, const IS_FULL: bool, const MODE: u8> {
-    worker: &'a Worker<'a, T, IS_FULL, MODE>,
+struct Results<'a, T, const N: usize, const VECTORS: usize, const IS_FULL: bool, const HAS_SHARED: bool> {
+    worker: &'a Worker<'a, T, IS_FULL, HAS_SHARED>,
     /// Distances from the mean.
     x: &'a Columns<N, VECTORS>,
     /// The inverse of the deviation.
@@ -540,8 +411,8 @@ struct Results<'a, T, const N: usize, const VECTORS: usize, const IS_FULL: bool,
     to: *mut T,
 }
 
-impl<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL: bool, const MODE: u8> Visitor<f32>
-    for Results<'_, T, N, VECTORS, IS_FULL, MODE>
+impl<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL: bool, const HAS_SHARED: bool> Visitor<f32>
+    for Results<'_, T, N, VECTORS, IS_FULL, HAS_SHARED>
 {
     #[inline(always)]
     fn visit(self, function: impl Fn(f32) -> f32 + Copy) {
@@ -564,8 +435,8 @@ impl<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL: bool, const 
     }
 }
 
-impl<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL: bool, const MODE: u8>
-    Results<'_, T, N, VECTORS, IS_FULL, MODE>
+impl<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL: bool, const HAS_SHARED: bool>
+    Results<'_, T, N, VECTORS, IS_FULL, HAS_SHARED>
 {
     /// The results without a bias and an activation.
     #[inline(always)]
@@ -595,7 +466,7 @@ impl<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL: bool, const 
         if self.worker.has(vector) {
             let to = self.to.wrapping_add(vector * LANES as usize * N);
             // SAFETY: a vector of the row.
-            unsafe { put::<T, N, MODE>(to, T::narrow::<N>(y)) }
+            unsafe { put(to, T::narrow::<N>(y)) }
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::norm::{Norm, NormBackward};
 use crate::norm_of_dropout::NormOfDropout;
 use crate::norm_to_e4m3::{NormOfDropoutToE4m3, NormToE4m3};
 use crate::plan::{
-    HELPERS, KEPT_RESIDENT, KEPT_WARPS, MAX_CONSUMERS, Plan, STAY_WARPS, sum_vectors,
+    HELPERS, KEPT_RESIDENT, KEPT_WARPS, MAX_CONSUMERS, Plan, STAY_WARPS, kept_vectors, sum_vectors,
 };
 use crate::soft_cap::CappedCrossEntropy;
 use crate::softmax::{Softmax, SoftmaxBackward};
@@ -115,44 +115,39 @@ staying_sums! {
 }
 
 macro_rules! kept_norms {
-    ($(#[kernel] fn $name:ident: $ty:ident, $is_full:literal, $mode:expr, $vectors:literal, $resident:expr;)*) => { $(
+    ($(#[kernel] fn $name:ident: $ty:ident, $is_full:literal, $has_shared:literal;)*) => { $(
         #[doc = concat!("[`Norm`] of rows of ", stringify!($ty), " in registers.")]
         ///
         /// # Safety
         /// As for [`kept::run`].
-        #[kernel(launch_bounds(KEPT_WARPS * LANES, $resident))]
+        #[kernel(launch_bounds(KEPT_WARPS * LANES, KEPT_RESIDENT))]
         pub unsafe fn $name(
             plan: Plan,
             function: Norm,
             x: *const $ty,
             residual: *const $ty,
-            third: *const $ty,
+            counter: *mut u32,
             y: *mut $ty,
             sum: *mut $ty,
         ) {
-            let tensors = Tensors::new([x, residual, third], [y, sum]);
+            let tensors = Tensors::new([x, residual, core::ptr::null()], [y, sum]);
             const N: usize = VECTOR_BYTES / size_of::<$ty>();
-            const VECTORS: usize = $vectors;
+            const VECTORS: usize = kept_vectors(size_of::<$ty>());
             // SAFETY: the caller's promise.
-            unsafe { kept::run::<$ty, N, VECTORS, $is_full, { $mode }>(&plan, &function, &tensors) }
+            unsafe {
+                kept::run::<$ty, N, VECTORS, $is_full, $has_shared>(&plan, &function, &tensors, counter)
+            }
         }
     )* };
 }
 
 kept_norms! {
-    #[kernel] fn norm_kept_f32: f32, true, kept::KEPT, 8, KEPT_RESIDENT;
-    #[kernel] fn norm_kept_f16: f16, true, kept::KEPT, 4, KEPT_RESIDENT;
-    #[kernel] fn norm_kept_bf16: bf16, true, kept::KEPT, 4, KEPT_RESIDENT;
-    #[kernel] fn norm_kept_part_f32: f32, false, kept::KEPT, 8, KEPT_RESIDENT;
-    #[kernel] fn norm_kept_part_f16: f16, false, kept::KEPT, 4, KEPT_RESIDENT;
-    #[kernel] fn norm_kept_part_bf16: bf16, false, kept::KEPT, 4, KEPT_RESIDENT;
-    #[kernel] fn norm_drawn_f32: f32, true, kept::DRAWN, 8, KEPT_RESIDENT;
-    #[kernel] fn norm_drawn_bf16: bf16, true, kept::DRAWN, 4, KEPT_RESIDENT;
-    #[kernel] fn norm_drawn_part_f32: f32, false, kept::DRAWN, 8, KEPT_RESIDENT;
-    #[kernel] fn norm_shared_bf16: bf16, true, kept::SHARED, 4, KEPT_RESIDENT;
-    #[kernel] fn norm_loaded_f32: f32, true, kept::LOADED, 4, 4;
-    #[kernel] fn norm_loaded_bf16: bf16, true, kept::LOADED, 4, KEPT_RESIDENT;
-    #[kernel] fn norm_loaded_stream_f32: f32, true, kept::LOADED_STREAM, 4, 4;
-    #[kernel] fn norm_loaded_stream_bf16: bf16, true, kept::LOADED_STREAM, 4, KEPT_RESIDENT;
-    #[kernel] fn norm_drawn_part_bf16: bf16, false, kept::DRAWN, 4, KEPT_RESIDENT;
+    #[kernel] fn norm_kept_f32: f32, true, false;
+    #[kernel] fn norm_kept_f16: f16, true, false;
+    #[kernel] fn norm_kept_bf16: bf16, true, false;
+    #[kernel] fn norm_kept_part_f32: f32, false, false;
+    #[kernel] fn norm_kept_part_f16: f16, false, false;
+    #[kernel] fn norm_kept_part_bf16: bf16, false, false;
+    #[kernel] fn norm_kept_shared_f16: f16, true, true;
+    #[kernel] fn norm_kept_shared_bf16: bf16, true, true;
 }

@@ -1,6 +1,6 @@
 //! Words between threads of a row in registers: sums of a block, then of a cluster.
 
-use crate::plan::{CLUSTER_TURNS, KEPT_ALONE_BYTES, KEPT_BYTES, KEPT_WARPS, MAX_CLUSTER, Plan};
+use crate::plan::{CLUSTER_PLACES, KEPT_ALONE_BYTES, KEPT_BYTES, KEPT_WARPS, MAX_CLUSTER, Plan};
 use cuda_std::warp::{FULL_MASK, sync_warp};
 use cuda_std::{cluster, mbarrier, thread, vector};
 use primitives::shared_plan::{Mbarrier, SharedPlan, SharedType};
@@ -26,10 +26,10 @@ shared_plan! {
 shared_plan! {
     /// Of blocks in clusters, behind the other.
     pub struct ClusterDesk {
-        /// Of the cluster's blocks, of all rows: a place is written once.
-        parts[CLUSTER_TURNS * MAX_CLUSTER]: Part,
+        /// Of the cluster's blocks, of many rows.
+        parts[CLUSTER_PLACES * MAX_CLUSTER]: Part,
         /// Says that those of a row have come.
-        gathered[CLUSTER_TURNS]: Mbarrier,
+        gathered[CLUSTER_PLACES]: Mbarrier,
         /// Rows begin at a multiple of 128.
         rest: Rest,
     }
@@ -54,11 +54,11 @@ shared_bytes! {
 const _: () = assert!(<Desk as SharedPlan>::TOTAL == KEPT_ALONE_BYTES);
 const _: () = assert!(<Desk as SharedPlan>::TOTAL + <ClusterDesk as SharedPlan>::TOTAL == KEPT_BYTES);
 
-/// Places of a cluster's exchanges that are used in turn, where rows are drawn.
-pub const CLUSTER_PLACES: u32 = 16;
-/// Rows from one barrier of the cluster to the next, and from that to its arrival.
-pub const BETWEEN: u32 = CLUSTER_PLACES / 2;
-pub const LATER: u32 = BETWEEN / 2;
+/// Rows from one barrier of the cluster to the next: behind it all have read places that are written again
+/// before the next one.
+const BETWEEN: u32 = CLUSTER_PLACES / 2;
+/// Rows from the last wait for it to the arrival at the next.
+const LATER: u32 = BETWEEN / 2;
 
 /// Known of the part of a row in a block, or of the row, from whose numbers `pivot` was subtracted.
 #[derive(Clone, Copy)]
@@ -119,13 +119,12 @@ impl Member {
         unsafe { vector::load_shared(self.desk.next(0)) }
     }
 
-    /// Makes the barriers, those of a cluster for so many rows, and says so to the cluster.
+    /// Makes the barriers, and says so to the cluster.
     ///
     /// # Safety
     /// All threads of the block call it first, and `cluster::wait` behind it where there is a cluster.
     #[inline(always)]
-    pub unsafe fn prepare<const MODE: u8>(&self, plan: &Plan, rows: u32) {
-        let is_of_cluster = plan.cluster > 1 && self.thread < rows;
+    pub unsafe fn prepare(&self, plan: &Plan) {
         // SAFETY: the block's own places, which nothing uses yet.
         unsafe {
             if self.thread < SIDES * KEPT_WARPS {
@@ -135,15 +134,11 @@ impl Member {
             if self.thread == 0 {
                 mbarrier::init(self.full(), 1);
             }
-            if is_of_cluster {
+            if plan.cluster > 1 && self.thread < CLUSTER_PLACES {
                 mbarrier::init(self.of_cluster.gathered(self.thread), 1);
             }
             mbarrier::fence_init();
             thread::sync_threads();
-            if is_of_cluster && !super::draws(MODE) {
-                let gathered = self.of_cluster.gathered(self.thread);
-                mbarrier::arrive_expect_tx(gathered, plan.cluster * Part::BYTES);
-            }
             if plan.cluster > 1 {
                 cluster::arrive_relaxed();
             }
@@ -186,7 +181,7 @@ impl Member {
     /// All threads of the cluster call it or [`squares`](Self::squares) once for each of its rows, in order,
     /// with their block's own.
     #[inline(always)]
-    pub unsafe fn of_cluster<const MODE: u8>(
+    pub unsafe fn of_cluster(
         &self,
         plan: &Plan,
         own: Deviations,
@@ -195,7 +190,7 @@ impl Member {
     ) -> Deviations {
         // SAFETY: the caller's contract.
         unsafe {
-            let [pivot, lacking, squares, word] = self.gather::<MODE>(plan, own, turn);
+            let [pivot, lacking, squares, word] = self.gather(plan, own, turn);
             let other = self.thread & (plan.cluster - 1);
             let count = (plan.columns - other * share).min(share) as f32;
             let origin = pivot.exchange(From::Lane(0));
@@ -213,10 +208,10 @@ impl Member {
     /// # Safety
     /// As for [`of_cluster`](Self::of_cluster).
     #[inline(always)]
-    pub unsafe fn squares<const MODE: u8>(&self, plan: &Plan, own: Deviations, turn: u32) -> Deviations {
+    pub unsafe fn squares(&self, plan: &Plan, own: Deviations, turn: u32) -> Deviations {
         // SAFETY: the caller's contract.
         unsafe {
-            let [_, _, squares, word] = self.gather::<MODE>(plan, own, turn);
+            let [_, _, squares, word] = self.gather(plan, own, turn);
             let [squares] = fold([squares], plan.cluster);
             Deviations { squares, word, ..own }
         }
@@ -228,24 +223,18 @@ impl Member {
     /// # Safety
     /// As for [`of_cluster`](Self::of_cluster).
     #[inline(always)]
-    unsafe fn gather<const MODE: u8>(&self, plan: &Plan, own: Deviations, turn: u32) -> [f32; 4] {
-        let (place, phase) =
-            if super::draws(MODE) { (turn % CLUSTER_PLACES, turn / CLUSTER_PLACES % 2) } else { (turn, 0) };
+    unsafe fn gather(&self, plan: &Plan, own: Deviations, turn: u32) -> [f32; 4] {
+        let (place, phase) = (turn % CLUSTER_PLACES, turn / CLUSTER_PLACES % 2);
         let (first, gathered) = (place * MAX_CLUSTER, self.of_cluster.gathered(place));
         // SAFETY: the caller's contract.
         unsafe {
-            if super::draws(MODE) {
-                // All have read what lies where this row's and the next ones' go.
-                if plan.slots == 0 {
-                    match turn % BETWEEN {
-                        LATER => cluster::arrive(),
-                        0 if turn > 0 => cluster::wait(),
-                        _ => {}
-                    }
-                }
-                if self.thread == 0 {
-                    mbarrier::arrive_expect_tx(gathered, plan.cluster * Part::BYTES);
-                }
+            match turn % BETWEEN {
+                LATER => cluster::arrive(),
+                0 if turn > 0 => cluster::wait(),
+                _ => {}
+            }
+            if self.thread == 0 {
+                mbarrier::arrive_expect_tx(gathered, plan.cluster * Part::BYTES);
             }
             if self.thread < plan.cluster {
                 let to = cluster::map_shared(self.of_cluster.parts(first + self.rank), self.thread);
@@ -257,6 +246,12 @@ impl Member {
             vector::load_shared_v4(self.of_cluster.parts(first + other))
         }
     }
+}
+
+/// Whether the threads of a cluster that took so many rows have arrived at a barrier that none waited for.
+#[inline(always)]
+pub const fn owes_wait(turns: u32) -> bool {
+    turns % BETWEEN > LATER || turns > 0 && turns % BETWEEN == 0
 }
 
 /// Each of some numbers, added up over every `lanes` neighbours.

@@ -1,43 +1,47 @@
-//! Rows that blocks draw, one after the other, from a counter that all share.
+//! Which rows a block takes: those that it has, or those that it draws from a counter that all share.
+//!
+//! The block's first thread says which row comes, and a row that does not exist ends the block. It draws
+//! early: a block has drawn its next row when it begins one, and a cluster, whose first block draws for all,
+//! has drawn the next two. That block tells the others beside what they exchange for a row.
+//!
+//! The counter is 0 again at the end: the launch's draws are counted, and the last one puts 0 in.
 
-use super::desk::{BETWEEN, LATER};
-use super::{SHARED, Worker, draws};
+use super::Worker;
+use super::desk::owes_wait;
 use cuda_std::atomic::intrinsics::atomic_fetch_inc_relaxed_u32_device;
 use cuda_std::{cluster, mbarrier, thread, tma};
 use primitives::access::VECTOR_BYTES;
 use primitives::element::InF32;
 use primitives::warp::{Exchange, From};
 
+/// No row has this number.
+const NONE: u32 = u32::MAX;
+
 /// Rows that come next, as the block's first thread knows them.
-#[derive(Clone, Copy, Default)]
 pub struct Queue {
     /// The next row to copy.
     ahead: u32,
-    /// The one behind it, which the cluster's first block tells the others.
-    drawn: u32,
+    /// Where rows are drawn, the one behind it, which the cluster's first block knows; else the end of the
+    /// block's rows.
+    behind: u32,
 }
 
-impl<T: InF32, const IS_FULL: bool, const MODE: u8> Worker<'_, T, IS_FULL, MODE> {
-    /// All rows that the block draws.
+impl<T: InF32, const IS_FULL: bool, const HAS_SHARED: bool> Worker<'_, T, IS_FULL, HAS_SHARED> {
+    /// All rows of the block.
     ///
     /// # Safety
     /// As for [`super::run`].
     #[inline(always)]
-    pub unsafe fn drawn<const N: usize, const VECTORS: usize>(&self) {
+    pub unsafe fn rows<const N: usize, const VECTORS: usize>(&self) {
         let plan = self.plan;
-        let number = thread::block_idx_x() >> plan.cluster.trailing_zeros();
-        let mut queue = Queue { ahead: number * plan.tile, drawn: 0 };
         // SAFETY: the caller's contract.
         unsafe {
-            if MODE == SHARED && self.member.thread == 0 {
+            if HAS_SHARED && self.member.thread == 0 {
                 self.copy_shared();
             }
-            self.feed(&mut queue);
+            let mut queue = self.begin();
             if plan.cluster > 1 {
-                queue.ahead = number + plan.step;
-                if self.member.thread == 0 && self.member.rank == 0 {
-                    queue.drawn = self.draw_of_cluster(queue.ahead);
-                }
+                // The others' barriers are ready.
                 cluster::wait();
             }
             let mut turn = 0;
@@ -47,58 +51,67 @@ impl<T: InF32, const IS_FULL: bool, const MODE: u8> Worker<'_, T, IS_FULL, MODE>
                 if row >= plan.rows as u32 {
                     break;
                 }
-                self.row::<N, VECTORS>([row, turn, 0], &mut queue);
+                self.row::<N, VECTORS>([row, turn], &mut queue);
                 turn += 1;
             }
-            if plan.cluster > 1 && plan.slots == 0 && (turn % BETWEEN > LATER || turn > 0 && turn % BETWEEN == 0) {
+            if plan.cluster > 1 && owes_wait(turn) {
                 cluster::wait();
             }
         }
     }
 
-    /// The row behind that, where all have read it.
+    /// The queue, behind the first row, which is on its way.
     ///
     /// # Safety
-    /// As for [`Worker::fill`].
+    /// As for [`feed`](Self::feed).
     #[inline(always)]
-    pub unsafe fn next(&self, [row, end]: [u32; 2], queue: &mut Queue) {
+    unsafe fn begin(&self) -> Queue {
+        let number = thread::block_idx_x() >> self.plan.cluster.trailing_zeros();
+        let [first, end] = if self.counter.is_null() { self.turns() } else { [number, NONE] };
+        let mut queue = Queue { ahead: first, behind: end };
         // SAFETY: the caller's contract.
         unsafe {
-            if draws(MODE) {
-                self.feed(queue);
-            } else {
-                self.fill(row + 1, end);
+            self.feed(&mut queue);
+            if self.draws_for_cluster() {
+                queue.ahead = number + self.plan.step;
+                if self.member.rank == 0 {
+                    queue.behind = self.draw_behind(queue.ahead);
+                }
             }
         }
+        queue
     }
 
     /// Says which row comes next, and begins to copy it.
     ///
     /// # Safety
-    /// As for [`Worker::fill`].
+    /// All threads call it, when all have read the row before.
     #[inline(always)]
-    unsafe fn feed(&self, queue: &mut Queue) {
+    pub unsafe fn feed(&self, queue: &mut Queue) {
         if self.member.thread != 0 {
             return;
         }
-        let (plan, row, rows) = (self.plan, queue.ahead, self.plan.rows as u32);
+        let (plan, row) = (self.plan, queue.ahead);
         // SAFETY: the caller's contract.
         unsafe {
             self.member.publish(row);
-            if row >= rows {
+            if row >= plan.rows as u32 {
                 mbarrier::arrive(self.member.full());
                 return;
             }
             self.copy(row);
-            if plan.cluster == 1 {
-                let next = row + 1;
-                let is_new = next & (plan.tile - 1) == 0 || next >= rows;
-                queue.ahead = if is_new { self.draw(row) } else { next };
+            if self.counter.is_null() {
+                queue.ahead = if row + 1 < queue.behind { row + 1 } else { NONE };
+            } else if plan.cluster == 1 {
+                queue.ahead = plan.step + self.draw();
             }
         }
     }
 
     /// Begins to copy weight and bias.
+    ///
+    /// # Safety
+    /// One thread calls it, before it begins to copy the first row.
     #[inline(always)]
     unsafe fn copy_shared(&self) {
         let (plan, full) = (self.plan, self.member.full());
@@ -106,7 +119,7 @@ impl<T: InF32, const IS_FULL: bool, const MODE: u8> Worker<'_, T, IS_FULL, MODE>
         let mut to = self.row + plan.inputs * plan.part_bytes;
         for of in [self.function.weight, self.function.bias] {
             if !of.is_null() {
-                // SAFETY: a row of both.
+                // SAFETY: both are as long as a row.
                 unsafe {
                     mbarrier::expect_tx(full, bytes);
                     tma::bulk_load(to, of.cast::<T>().wrapping_add(self.begin as usize), bytes, full);
@@ -116,54 +129,62 @@ impl<T: InF32, const IS_FULL: bool, const MODE: u8> Worker<'_, T, IS_FULL, MODE>
         }
     }
 
-    /// The counter, or null.
+    /// Whether this is the thread of a cluster's block that has to do with draws.
     #[inline(always)]
-    fn counter(&self) -> *mut u32 {
-        self.plan.input_strides[2] as usize as *mut u32
+    fn draws_for_cluster(&self) -> bool {
+        self.plan.cluster > 1 && self.member.thread == 0 && !self.counter.is_null()
     }
 
-    /// The first row of the next ticket.
+    /// The next number.
+    ///
+    /// # Safety
+    /// There is a counter.
     #[inline(always)]
-    unsafe fn draw(&self, row: u32) -> u32 {
-        let (plan, counter) = (self.plan, self.counter());
-        if counter.is_null() {
-            return (row & !(plan.tile - 1)) + plan.step * plan.tile;
-        }
+    unsafe fn draw(&self) -> u32 {
         // SAFETY: the launch's counter.
-        (plan.step + unsafe { atomic_fetch_inc_relaxed_u32_device(counter, plan.tiles) }) * plan.tile
+        unsafe { atomic_fetch_inc_relaxed_u32_device(self.counter, self.plan.tiles) }
     }
 
-    /// The same of a cluster, whose first two rows are given.
+    /// The cluster's row behind this one: none if there is not even this. The first two rows are given.
+    ///
+    /// # Safety
+    /// There is a counter.
     #[inline(always)]
-    unsafe fn draw_of_cluster(&self, row: u32) -> u32 {
-        let (plan, counter) = (self.plan, self.counter());
-        if row >= plan.rows as u32 || counter.is_null() {
-            return row + plan.step;
+    unsafe fn draw_behind(&self, row: u32) -> u32 {
+        if row >= self.plan.rows as u32 {
+            return NONE;
         }
-        // SAFETY: the launch's counter.
-        2 * plan.step + unsafe { atomic_fetch_inc_relaxed_u32_device(counter, plan.tiles) }
+        // SAFETY: the caller's word.
+        2 * self.plan.step + unsafe { self.draw() }
     }
 
-    /// A word to the cluster: the row that comes two rows later.
+    /// The word of this block to the cluster, with its part of a row: from the first one, the row behind the
+    /// next.
+    ///
+    /// # Safety
+    /// All lanes call it.
     #[inline(always)]
     pub unsafe fn word(&self, queue: &Queue) -> f32 {
-        if !draws(MODE) || self.plan.cluster == 1 || self.member.rank != 0 {
+        if self.counter.is_null() || self.member.rank != 0 {
             return 0.0;
         }
-        // SAFETY: all lanes call it.
-        f32::from_bits(unsafe { queue.drawn.exchange(From::Lane(0)) })
+        // SAFETY: the caller's contract.
+        f32::from_bits(unsafe { queue.behind.exchange(From::Lane(0)) })
     }
 
     /// Takes the word of the cluster's first block.
+    ///
+    /// # Safety
+    /// All threads call it once for each row of a cluster.
     #[inline(always)]
     pub unsafe fn hear(&self, queue: &mut Queue, word: f32) {
-        if !draws(MODE) || self.member.thread != 0 {
+        if !self.draws_for_cluster() {
             return;
         }
         queue.ahead = word.to_bits();
-        if self.member.rank == 0 && queue.drawn < self.plan.rows as u32 {
-            // SAFETY: one thread of the cluster.
-            queue.drawn = unsafe { self.draw_of_cluster(queue.drawn) };
+        if self.member.rank == 0 {
+            // SAFETY: there is a counter.
+            queue.behind = unsafe { self.draw_behind(queue.behind) };
         }
     }
 }
