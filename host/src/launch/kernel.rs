@@ -167,9 +167,6 @@ impl FunctionCache {
     }
 }
 
-/// Of a trial.
-static TRIED: std::sync::OnceLock<[FunctionCache; 3]> = std::sync::OnceLock::new();
-
 /// The kernel `K`, found on a device: launches through it skip the look-up.
 pub struct KernelHandle<K> {
     inner: Arc<FunctionInner>,
@@ -224,10 +221,7 @@ impl<K: Kernel> KernelHandle<K> {
 
 impl Device {
     fn functions(&self) -> &FunctionCache {
-        match crate::ops::row::trial::code() {
-            0 => self.extension(FunctionCache::default),
-            number => &TRIED.get_or_init(Default::default)[number - 1],
-        }
+        self.extension(FunctionCache::default)
     }
 
     /// Finds the kernel `K`, loading its PTX the first time.

@@ -54,11 +54,7 @@ pub(crate) fn default_sources() -> Vec<PtxSource> {
     let named = std::env::var_os(PTX_DIR).filter(|folder| !folder.is_empty()).map(PathBuf::from);
     // The program may run on a machine without that folder.
     let built = BUILD_DIR.map(PathBuf::from).filter(|folder| folder.is_dir());
-    let tried = match crate::ops::row::trial::code() {
-        0 => None,
-        number => std::env::var_os(format!("{PTX_DIR}_{number}")).map(PathBuf::from),
-    };
-    let folders = tried.into_iter().chain(named).chain(built).map(PtxSource::Directory);
+    let folders = named.into_iter().chain(built).map(PtxSource::Directory);
     folders.chain([PtxSource::Embedded]).collect()
 }
 

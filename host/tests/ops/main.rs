@@ -37,7 +37,6 @@ mod ops_row;
 mod ops_row_backward;
 mod ops_row_engines;
 mod ops_row_kept;
-mod ops_row_trial;
 mod ops_row_loss;
 mod ops_row_soft_loss;
 mod ops_saxpy;

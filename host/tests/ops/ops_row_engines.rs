@@ -75,7 +75,7 @@ fn norms_take_the_engine_that_was_measured_to_be_faster() -> Outcome {
 }
 
 /// Parameters of the engine's kernels.
-type Parameters<T> = (Value<Plan>, Value<Function>, Ptr<T>, Ptr<T>, PtrMut<u32>, PtrMut<T>, PtrMut<T>);
+type Parameters<T> = (Value<Plan>, Value<Function>, Ptr<T>, Ptr<T>, Ptr<T>, PtrMut<T>, PtrMut<T>);
 
 /// An element type, and the engine's kernels for it.
 trait Known: Element + testkit::Element + Into<f64> + bytemuck::Pod {
@@ -155,7 +155,7 @@ impl<T: Known> Given<'_, T> {
         let config = LaunchConfig::new([plan.blocks, 1, 1], [plan.consumers, 1, 1])
             .cluster([plan.cluster, 1, 1])
             .with_shared(plan.shared);
-        let nothing = None::<&mut DeviceBuffer<u32>>;
+        let nothing = None::<&DeviceBuffer<T>>;
         let arguments = (plan, function.pass(), &x, &residual, nothing, &mut y, &mut sum);
         // SAFETY: the plan is the engine's for these rows, all of which are there.
         unsafe {

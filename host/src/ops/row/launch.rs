@@ -3,9 +3,8 @@
 use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
 use primitives::access::VECTOR_BYTES;
 use rows::function::{MAX_INPUTS, MAX_OUTPUTS};
-use rows::plan::{KeptNorm, Plan, Shape};
+use rows::plan::{Drawing, KeptNorm, Plan, Shape};
 
-use super::trial::Setting;
 use crate::device::Device;
 use crate::error::Result;
 use crate::launch::{Arg, LaunchConfig, launch, resident_clusters};
@@ -18,8 +17,8 @@ use crate::tensor::{Element, Tensor, TensorMut};
 /// Parameters of a kernel of rows of `T` with the function `F`.
 pub(super) type Parameters<F, T> = (Value<Plan>, Value<F>, Ptr<T>, Ptr<T>, Ptr<T>, PtrMut<T>, PtrMut<T>);
 
-/// The same of one that has rows in registers: it may draw them from a counter.
-pub(super) type KeptParameters<F, T> =
+/// The same of one whose blocks draw rows from a counter.
+pub(super) type DrawnParameters<F, T> =
     (Value<Plan>, Value<F>, Ptr<T>, Ptr<T>, PtrMut<u32>, PtrMut<T>, PtrMut<T>);
 
 /// The tensors of a launch. Inputs are as [`as_rows`] gives them; outputs are contiguous, or the first one
@@ -125,19 +124,13 @@ impl Job<'_> {
         Plan::kept(&self.shape(size), norm, multiprocessors)
     }
 
-    /// The plan of a trial.
-    pub fn tried(&self, size: usize, setting: Setting) -> Option<Plan> {
+    /// The same where blocks draw rows, and how they do.
+    pub fn drawn(&self, size: usize, norm: KeptNorm) -> Option<(Plan, Drawing)> {
         if !self.is_whole(size) {
             return None;
         }
-        let (shape, multiprocessors) =
-            (self.shape(size), self.stream.device().properties().sm_count.max(1));
-        match setting {
-            Setting::Kept(turns) => Plan::in_registers(&shape, turns, multiprocessors),
-            Setting::Drawn => Plan::drawn(&shape, multiprocessors),
-            Setting::Shared => Plan::drawn(&shape, multiprocessors).map(Plan::with_shared),
-            Setting::Rule | Setting::Held => None,
-        }
+        let multiprocessors = self.stream.device().properties().sm_count.max(1);
+        Plan::drawn(&self.shape(size), norm, multiprocessors)
     }
 
     /// The plan of the engine with sums of columns, likewise, for a kernel. How many clusters run at once is
@@ -205,19 +198,19 @@ impl Job<'_> {
         unsafe { self.launch::<K, F, T>(plan, config(plan, plan.consumers), function) }
     }
 
-    /// Queues the function by a kernel that has rows in registers.
+    /// Queues the function by a kernel whose blocks draw rows, with a plan of its own.
     ///
     /// # Safety
     /// As for [`run`](Self::run); the plan is one for the kernel.
-    pub unsafe fn in_registers<K, F, T>(&self, plan: &Plan, function: impl Arg<Value<F>>) -> Result<()>
+    pub unsafe fn by_draws<K, F, T>(&self, plan: &Plan, function: impl Arg<Value<F>>) -> Result<()>
     where
         T: Element,
-        K: Kernel<Params = KeptParameters<F, T>>,
+        K: Kernel<Params = DrawnParameters<F, T>>,
     {
-        let mut counter = plan.draws().then(|| Counter::new(self.stream)).transpose()?;
+        let mut counter = Counter::new(self.stream)?;
         let [x, residual, _] = self.read()?;
         let [y, sum] = [&self.outputs[0], &self.outputs[1]].map(|output| written(self.stream, output));
-        let arguments = (*plan, function, x, residual, counter.as_mut(), y?, sum?);
+        let arguments = (*plan, function, x, residual, &mut counter, y?, sum?);
         // SAFETY: the caller's promise; the counter is 0.
         unsafe { launch::<K>(self.stream, config(plan, plan.consumers), arguments) }
     }

@@ -17,7 +17,6 @@ mod loss_of_probabilities;
 mod norm;
 mod norm_of_dropout;
 mod norm_to_e4m3;
-pub mod trial;
 
 use half::{bf16, f16};
 use primitives::activation::Activation;

@@ -1,4 +1,5 @@
-//! Rows in registers: which norms, and how many rows a block takes.
+//! Rows in registers: which norms, and how many rows a block takes. [`Drawing`](super::Drawing) goes before
+//! what is here.
 //!
 //! One H200, 2026-11-28, in turns with rows in shared memory: the time as a share of theirs, with 1 row a
 //! block, with 2, and with 8 in full waves and then 2; * is what runs, shares without one stay in shared
@@ -55,16 +56,14 @@ pub const fn kept_vectors(size: usize) -> usize {
 pub const KEPT_WARPS: u32 = 8;
 /// Blocks of as many warps that a multiprocessor has registers for.
 pub const KEPT_RESIDENT: u32 = 3;
-/// Most rows that a cluster takes one after the other, unless it draws them.
+/// Most rows that a cluster takes one after the other.
 pub const CLUSTER_TURNS: u32 = 24;
-/// Places of a cluster's exchanges, one for a row, that are used again.
-pub const CLUSTER_PLACES: u32 = 64;
 /// Rows of a block where there are to be many.
 const MANY: u32 = 8;
 /// Bytes of shared memory before the row, of a block that has whole rows.
 pub const KEPT_ALONE_BYTES: u32 = 256;
 /// The same of a block in a cluster.
-pub const KEPT_BYTES: u32 = KEPT_ALONE_BYTES + 8704;
+pub const KEPT_BYTES: u32 = KEPT_ALONE_BYTES + 3328;
 
 /// Which norm, as far as this engine asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,30 +135,6 @@ impl Plan {
         Some(Self { tile: turns, tiles: tiles as u32, step, row_bytes, part_bytes, blocks, shared, ..plan })
     }
 
-    /// The plan of blocks that draw rows, one at a time, from a counter. `None` too where all rows are under
-    /// way at once.
-    pub const fn drawn(shape: &Shape, multiprocessors: u32) -> Option<Self> {
-        let Some(plan) = Self::in_registers(shape, 1, multiprocessors) else { return None };
-        let clusters = resident(multiprocessors, plan.consumers as u64 / 32, plan.cluster as u64);
-        if shape.rows <= clusters {
-            return None;
-        }
-        // A block draws when it begins a row, and a cluster when it begins the row before one that exists.
-        let draws = if plan.cluster > 1 { shape.rows - clusters } else { shape.rows };
-        let (blocks, step, tiles) = (clusters as u32 * plan.cluster, clusters as u32, draws as u32 - 1);
-        Some(Self { tile: 0, tiles, step, blocks, ..plan })
-    }
-
-    /// Whether blocks draw rows.
-    pub const fn draws(&self) -> bool {
-        self.tile == 0
-    }
-
-    /// The same with room for a weight and a bias in shared memory.
-    pub const fn with_shared(self) -> Self {
-        Self { shared: self.shared + 2 * self.part_bytes, ..self }
-    }
-
     /// Whether all threads have as many vectors of a row in registers.
     pub const fn is_full(&self, size: usize) -> bool {
         let elements =
@@ -168,7 +143,7 @@ impl Plan {
     }
 }
 
-/// Rows that a block takes one after the other, where there are many; 0 where rows in shared memory are as
+/// Rows that a block takes one after the other, where there are many and it does not draw them; 0 where rows in shared memory are as
 /// fast. The module's page has what was measured.
 const fn turns(shape: &Shape, norm: KeptNorm) -> u32 {
     if !norm.is_measured(shape.inputs) {
@@ -200,12 +175,12 @@ const fn turns(shape: &Shape, norm: KeptNorm) -> u32 {
 }
 
 /// The exponent of the power of two whose ratio to the number is nearest to 1. The number is not 0.
-const fn nearest_power(number: u32) -> u32 {
+pub(super) const fn nearest_power(number: u32) -> u32 {
     (number as u64 * number as u64).ilog2().div_ceil(2)
 }
 
 /// Clusters of blocks of so many warps that run at once.
-const fn resident(multiprocessors: u32, warps: u64, cluster: u64) -> u64 {
+pub(super) const fn resident(multiprocessors: u32, warps: u64, cluster: u64) -> u64 {
     let blocks = (KEPT_RESIDENT * KEPT_WARPS) as u64 / warps;
     let clusters = multiprocessors as u64 * blocks / cluster;
     match clusters {
@@ -225,7 +200,7 @@ const fn filling(mut turns: u32, rows: u64, resident: u64) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::tests::{MULTIPROCESSOR, RESERVED, holds, shapes};
     use super::{
         CLUSTER_TURNS, KEPT_RESIDENT, KEPT_WARPS, KeptNorm, Plan, Shape, kept_vectors, nearest_power,
@@ -233,11 +208,11 @@ mod tests {
     };
 
     /// Layer norm with a weight and a bias.
-    fn layer(has_activation: bool) -> KeptNorm {
+    pub(in crate::plan) fn layer(has_activation: bool) -> KeptNorm {
         KeptNorm { is_centered: true, has_weight: true, has_bias: true, has_activation }
     }
 
-    fn of(columns: u32, size: usize, inputs: u32) -> Shape {
+    pub(in crate::plan) fn of(columns: u32, size: usize, inputs: u32) -> Shape {
         let strides = [u64::from(columns); 3];
         let output_strides = [u64::from(columns); 2];
         Shape { rows: 1 << 20, columns, size, inputs, shared: 2, input_strides: strides, output_strides }

@@ -115,8 +115,44 @@ staying_sums! {
 }
 
 macro_rules! kept_norms {
-    ($(#[kernel] fn $name:ident: $ty:ident, $is_full:literal, $has_shared:literal;)*) => { $(
+    ($(#[kernel] fn $name:ident: $ty:ident, $kind:ident;)*) => { $(
         #[doc = concat!("[`Norm`] of rows of ", stringify!($ty), " in registers.")]
+        ///
+        /// # Safety
+        /// As for [`kept::run`].
+        #[kernel(launch_bounds(KEPT_WARPS * LANES, KEPT_RESIDENT))]
+        pub unsafe fn $name(
+            plan: Plan,
+            function: Norm,
+            x: *const $ty,
+            residual: *const $ty,
+            third: *const $ty,
+            y: *mut $ty,
+            sum: *mut $ty,
+        ) {
+            let tensors = Tensors::new([x, residual, third], [y, sum]);
+            const N: usize = VECTOR_BYTES / size_of::<$ty>();
+            const VECTORS: usize = kept_vectors(size_of::<$ty>());
+            // SAFETY: the caller's promise.
+            unsafe {
+                kept::run::<$ty, N, VECTORS, kept::$kind>(&plan, &function, &tensors, core::ptr::null_mut())
+            }
+        }
+    )* };
+}
+
+kept_norms! {
+    #[kernel] fn norm_kept_f32: f32, Full;
+    #[kernel] fn norm_kept_f16: f16, Full;
+    #[kernel] fn norm_kept_bf16: bf16, Full;
+    #[kernel] fn norm_kept_part_f32: f32, Part;
+    #[kernel] fn norm_kept_part_f16: f16, Part;
+    #[kernel] fn norm_kept_part_bf16: bf16, Part;
+}
+
+macro_rules! drawn_norms {
+    ($(#[kernel] fn $name:ident: $ty:ident, $kind:ident;)*) => { $(
+        #[doc = concat!("[`Norm`] of rows of ", stringify!($ty), " in registers, which blocks draw.")]
         ///
         /// # Safety
         /// As for [`kept::run`].
@@ -134,20 +170,15 @@ macro_rules! kept_norms {
             const N: usize = VECTOR_BYTES / size_of::<$ty>();
             const VECTORS: usize = kept_vectors(size_of::<$ty>());
             // SAFETY: the caller's promise.
-            unsafe {
-                kept::run::<$ty, N, VECTORS, $is_full, $has_shared>(&plan, &function, &tensors, counter)
-            }
+            unsafe { kept::run::<$ty, N, VECTORS, kept::$kind>(&plan, &function, &tensors, counter) }
         }
     )* };
 }
 
-kept_norms! {
-    #[kernel] fn norm_kept_f32: f32, true, false;
-    #[kernel] fn norm_kept_f16: f16, true, false;
-    #[kernel] fn norm_kept_bf16: bf16, true, false;
-    #[kernel] fn norm_kept_part_f32: f32, false, false;
-    #[kernel] fn norm_kept_part_f16: f16, false, false;
-    #[kernel] fn norm_kept_part_bf16: bf16, false, false;
-    #[kernel] fn norm_kept_shared_f16: f16, true, true;
-    #[kernel] fn norm_kept_shared_bf16: bf16, true, true;
+drawn_norms! {
+    #[kernel] fn norm_drawn_f32: f32, Drawn;
+    #[kernel] fn norm_drawn_f16: f16, Drawn;
+    #[kernel] fn norm_drawn_bf16: bf16, Drawn;
+    #[kernel] fn norm_drawn_shared_f16: f16, DrawnShared;
+    #[kernel] fn norm_drawn_shared_bf16: bf16, DrawnShared;
 }

@@ -175,7 +175,7 @@ impl<T: InF32, const N: usize> Place<T, N> for Staged<T> {
         // SAFETY: a part of the row, which begins at a boundary.
         unsafe {
             let to = self.outputs.outputs[which].wrapping_add(self.column as usize);
-            put(to, narrow::<T, N>(values))
+            access::store(to, narrow::<T, N>(values))
         }
     }
 
@@ -186,7 +186,7 @@ impl<T: InF32, const N: usize> Place<T, N> for Staged<T> {
         // other thread touches.
         unsafe {
             let to = self.outputs.outputs[which].wrapping_add(self.column as usize);
-            put(to, elements);
+            access::store(to, elements);
             vector::store_shared_v4(self.address, vector::to_words(elements));
         }
     }
@@ -212,17 +212,6 @@ impl<T: InF32, const N: usize> Place<T, N> for Staged<T> {
             words.map(|words| T::widen(from_words::<T, N>(words)))
         }
     }
-}
-
-/// Stores a vector that leaves the caches first: on an H200 launches that write more than those hold are
-/// faster so.
-///
-/// # Safety
-/// As for [`access::store`].
-#[inline(always)]
-pub unsafe fn put<T: access::Plain, const N: usize>(to: *mut T, elements: [T; N]) {
-    // SAFETY: the caller's promise.
-    unsafe { vector::store_stream_v4(to.cast::<u32>(), vector::to_words(elements)) }
 }
 
 /// [`access::load_words`] from any element on. A loop, which is jumped over where vectors begin at

@@ -9,7 +9,7 @@
 //! go to `partials` from registers. [`super::columns`] has rows that are shorter or longer.
 
 use super::reduce::PARTS_BYTES;
-use super::ring::{Cursor, put};
+use super::ring::Cursor;
 use crate::function::{MAX_SUMS, Statistics, Sums};
 use crate::norm::NormBackward;
 use crate::plan::{EXCHANGES, Plan, STAY_CONTROL_BYTES, STAY_WARPS};
@@ -318,7 +318,7 @@ impl<T: InF32> Worker<'_, T> {
                         let words = vector::load_shared_v4(at + 2 * self.plan.part_bytes);
                         dx = zip(dx, T::widen(from_words::<T, N>(words)), |dx, residual| dx + residual);
                     }
-                    put(to.wrapping_add(K * LANES as usize * N), T::narrow::<N>(dx));
+                    access::store(to.wrapping_add(K * LANES as usize * N), T::narrow::<N>(dx));
                 }
             }
         });

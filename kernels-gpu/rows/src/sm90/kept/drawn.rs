@@ -1,46 +1,49 @@
-//! Which rows a block takes: those that it has, or those that it draws from a counter that all share.
+//! Rows that blocks draw, one after the other, from a counter that all of a launch share: whoever is done
+//! first gets the next one, and no last blocks have more rows than others.
 //!
 //! The block's first thread says which row comes, and a row that does not exist ends the block. It draws
 //! early: a block has drawn its next row when it begins one, and a cluster, whose first block draws for all,
-//! has drawn the next two. That block tells the others beside what they exchange for a row.
+//! has drawn the next two. That block tells the others beside what they exchange for a row anyway.
 //!
 //! The counter is 0 again at the end: the launch's draws are counted, and the last one puts 0 in.
 
-use super::Worker;
-use super::desk::owes_wait;
+use super::{Kind, Worker};
 use cuda_std::atomic::intrinsics::atomic_fetch_inc_relaxed_u32_device;
 use cuda_std::{cluster, mbarrier, thread, tma};
 use primitives::access::VECTOR_BYTES;
 use primitives::element::InF32;
 use primitives::warp::{Exchange, From};
 
-/// No row has this number.
-const NONE: u32 = u32::MAX;
-
 /// Rows that come next, as the block's first thread knows them.
+#[derive(Default)]
 pub struct Queue {
     /// The next row to copy.
     ahead: u32,
-    /// Where rows are drawn, the one behind it, which the cluster's first block knows; else the end of the
-    /// block's rows.
-    behind: u32,
+    /// The one behind it, which the cluster's first block tells the others.
+    drawn: u32,
 }
 
-impl<T: InF32, const IS_FULL: bool, const HAS_SHARED: bool> Worker<'_, T, IS_FULL, HAS_SHARED> {
-    /// All rows of the block.
+impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
+    /// All rows that the block draws.
     ///
     /// # Safety
     /// As for [`super::run`].
     #[inline(always)]
-    pub unsafe fn rows<const N: usize, const VECTORS: usize>(&self) {
+    pub unsafe fn drawn<const N: usize, const VECTORS: usize>(&self) {
         let plan = self.plan;
+        let number = thread::block_idx_x() >> plan.cluster.trailing_zeros();
+        let mut queue = Queue { ahead: number, drawn: 0 };
         // SAFETY: the caller's contract.
         unsafe {
-            if HAS_SHARED && self.member.thread == 0 {
+            if Q::HAS_SHARED && self.member.thread == 0 {
                 self.copy_shared();
             }
-            let mut queue = self.begin();
+            self.feed(&mut queue);
             if plan.cluster > 1 {
+                queue.ahead = number + plan.step;
+                if self.member.thread == 0 && self.member.rank == 0 {
+                    queue.drawn = self.draw_behind(queue.ahead);
+                }
                 // The others' barriers are ready.
                 cluster::wait();
             }
@@ -51,43 +54,37 @@ impl<T: InF32, const IS_FULL: bool, const HAS_SHARED: bool> Worker<'_, T, IS_FUL
                 if row >= plan.rows as u32 {
                     break;
                 }
-                self.row::<N, VECTORS>([row, turn], &mut queue);
+                self.row::<N, VECTORS>([row, turn, 0], &mut queue);
                 turn += 1;
             }
-            if plan.cluster > 1 && owes_wait(turn) {
-                cluster::wait();
+            if plan.cluster > 1 {
+                self.member.leave(turn);
             }
         }
     }
 
-    /// The queue, behind the first row, which is on its way.
+    /// Begins to copy the row behind this one, where the block has one.
     ///
     /// # Safety
-    /// As for [`feed`](Self::feed).
+    /// All threads call it, when all have read the row before.
     #[inline(always)]
-    unsafe fn begin(&self) -> Queue {
-        let number = thread::block_idx_x() >> self.plan.cluster.trailing_zeros();
-        let [first, end] = if self.counter.is_null() { self.turns() } else { [number, NONE] };
-        let mut queue = Queue { ahead: first, behind: end };
+    pub unsafe fn next(&self, [row, end]: [u32; 2], queue: &mut Queue) {
         // SAFETY: the caller's contract.
         unsafe {
-            self.feed(&mut queue);
-            if self.draws_for_cluster() {
-                queue.ahead = number + self.plan.step;
-                if self.member.rank == 0 {
-                    queue.behind = self.draw_behind(queue.ahead);
-                }
+            if Q::DRAWS {
+                self.feed(queue);
+            } else {
+                self.fill(row + 1, end);
             }
         }
-        queue
     }
 
     /// Says which row comes next, and begins to copy it.
     ///
     /// # Safety
-    /// All threads call it, when all have read the row before.
+    /// As for [`next`](Self::next).
     #[inline(always)]
-    pub unsafe fn feed(&self, queue: &mut Queue) {
+    unsafe fn feed(&self, queue: &mut Queue) {
         if self.member.thread != 0 {
             return;
         }
@@ -100,59 +97,56 @@ impl<T: InF32, const IS_FULL: bool, const HAS_SHARED: bool> Worker<'_, T, IS_FUL
                 return;
             }
             self.copy(row);
-            if self.counter.is_null() {
-                queue.ahead = if row + 1 < queue.behind { row + 1 } else { NONE };
-            } else if plan.cluster == 1 {
+            if plan.cluster == 1 {
                 queue.ahead = plan.step + self.draw();
             }
         }
     }
 
-    /// Begins to copy weight and bias.
+    /// Begins to copy weight and bias: they come with the first row.
     ///
     /// # Safety
     /// One thread calls it, before it begins to copy the first row.
     #[inline(always)]
     unsafe fn copy_shared(&self) {
-        let (plan, full) = (self.plan, self.member.full());
-        let bytes = self.piece * VECTOR_BYTES as u32;
-        let mut to = self.row + plan.inputs * plan.part_bytes;
-        for of in [self.function.weight, self.function.bias] {
+        let (full, bytes) = (self.member.full(), self.piece * VECTOR_BYTES as u32);
+        for (which, of) in [self.function.weight, self.function.bias].into_iter().enumerate() {
             if !of.is_null() {
+                let from = of.cast::<T>().wrapping_add(self.begin as usize);
                 // SAFETY: both are as long as a row.
                 unsafe {
                     mbarrier::expect_tx(full, bytes);
-                    tma::bulk_load(to, of.cast::<T>().wrapping_add(self.begin as usize), bytes, full);
+                    tma::bulk_load(self.shared(which as u32), from, bytes, full);
                 }
             }
-            to += plan.part_bytes;
         }
     }
 
-    /// Whether this is the thread of a cluster's block that has to do with draws.
+    /// Where the weight lies in shared memory, 0, or the bias, 1.
     #[inline(always)]
-    fn draws_for_cluster(&self) -> bool {
-        self.plan.cluster > 1 && self.member.thread == 0 && !self.counter.is_null()
+    pub fn shared(&self, which: u32) -> u32 {
+        self.row + (self.plan.inputs + which) * self.plan.part_bytes
     }
 
     /// The next number.
     ///
     /// # Safety
-    /// There is a counter.
+    /// As for [`super::run`].
     #[inline(always)]
     unsafe fn draw(&self) -> u32 {
         // SAFETY: the launch's counter.
         unsafe { atomic_fetch_inc_relaxed_u32_device(self.counter, self.plan.tiles) }
     }
 
-    /// The cluster's row behind this one: none if there is not even this. The first two rows are given.
+    /// The cluster's row behind this one, none if this one does not exist. A cluster's first two rows are
+    /// given.
     ///
     /// # Safety
-    /// There is a counter.
+    /// As for [`super::run`].
     #[inline(always)]
     unsafe fn draw_behind(&self, row: u32) -> u32 {
         if row >= self.plan.rows as u32 {
-            return NONE;
+            return row;
         }
         // SAFETY: the caller's word.
         2 * self.plan.step + unsafe { self.draw() }
@@ -165,26 +159,26 @@ impl<T: InF32, const IS_FULL: bool, const HAS_SHARED: bool> Worker<'_, T, IS_FUL
     /// All lanes call it.
     #[inline(always)]
     pub unsafe fn word(&self, queue: &Queue) -> f32 {
-        if self.counter.is_null() || self.member.rank != 0 {
+        if !Q::DRAWS || self.plan.cluster == 1 || self.member.rank != 0 {
             return 0.0;
         }
         // SAFETY: the caller's contract.
-        f32::from_bits(unsafe { queue.behind.exchange(From::Lane(0)) })
+        f32::from_bits(unsafe { queue.drawn.exchange(From::Lane(0)) })
     }
 
     /// Takes the word of the cluster's first block.
     ///
     /// # Safety
-    /// All threads call it once for each row of a cluster.
+    /// All threads of a cluster call it once a row.
     #[inline(always)]
     pub unsafe fn hear(&self, queue: &mut Queue, word: f32) {
-        if !self.draws_for_cluster() {
+        if !Q::DRAWS || self.member.thread != 0 {
             return;
         }
         queue.ahead = word.to_bits();
         if self.member.rank == 0 {
-            // SAFETY: there is a counter.
-            queue.behind = unsafe { self.draw_behind(queue.behind) };
+            // SAFETY: the caller's word.
+            queue.drawn = unsafe { self.draw_behind(queue.drawn) };
         }
     }
 }
