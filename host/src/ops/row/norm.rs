@@ -163,7 +163,7 @@ impl Norm<'_> {
         }
     }
 
-    /// What the engine that has rows in registers asks about the norm, where it has kernels for it.
+    /// The norm, as far as the engine that has rows in registers asks, where it has kernels for it.
     fn in_registers(&self, job: &Job<'_>, shared: &Shared) -> Option<KeptNorm> {
         let is_whole = |shared: &Tensor| shared.address().is_multiple_of(VECTOR_BYTES as u64);
         if job.rows() == 0 || !shared.all().all(is_whole) {

@@ -19,9 +19,10 @@
 //! | 32768 | .1404, .1385* | .1457, .1426* | .1372, .1355* | .2742*, .2792 |
 //! | 65536 | .1424*, .1422 | .1504*, .1505 | .1372, .1357* | .2827*, .2807 |
 //!
-//! At 768 columns draws take 1.11 to 1.68 times as long: a row is too short for one. The trial's clusters wrote
-//! 16 places of exchanges again without a barrier, which nothing makes safe. Here there are 64, and barriers
-//! from the 49th row of a cluster on: a barrier every eight rows took away half of the gain.
+//! At 768 columns draws take 1.11 to 1.68 times as long: a row is too short for one. The trial's clusters
+//! wrote 16 places of exchanges again without a barrier, which nothing makes safe. Here there are 64, and
+//! barriers from the 49th row of a cluster on: one every eight rows took away most of the gain.
+//! This form was not measured yet.
 //!
 //! The trial had a weight and a bias, or in RMS norms a weight alone. Layer norms with a weight alone go by
 //! RMS norm's here as in `kept.rs`; those with nothing, and RMS norms of residuals, do not draw. f16 goes by
@@ -98,7 +99,7 @@ impl Plan {
         if shape.rows <= clusters || !plan.is_full(shape.size) || bytes > MULTIPROCESSOR_BYTES {
             return None;
         }
-        // A block draws when it begins a row; a cluster, which begins with two, when it begins the one before.
+        // A block draws once for each row that it begins, a cluster for each but its first one.
         let draws = if plan.cluster > 1 { shape.rows - clusters } else { shape.rows };
         let step = clusters as u32;
         Some(Self { tiles: draws as u32 - 1, step, blocks: step * plan.cluster, shared, ..plan })

@@ -143,8 +143,8 @@ impl Plan {
     }
 }
 
-/// Rows that a block takes one after the other, where there are many and it does not draw them; 0 where rows in shared memory are as
-/// fast. The module's page has what was measured.
+/// Rows that a block takes one after the other, where there are many and it does not draw them; 0 where rows
+/// in shared memory are as fast. The module's page has what was measured.
 const fn turns(shape: &Shape, norm: KeptNorm) -> u32 {
     if !norm.is_measured(shape.inputs) {
         return 0;

@@ -80,7 +80,8 @@ pub struct Plan {
     /// Rows that the teams of a block take together; of rows in registers, those that each of the first
     /// blocks takes one after the other.
     pub tile: u32,
-    /// Tiles of all rows; of rows in registers, those of the first blocks, or of the launch's draws all but one.
+    /// Tiles of all rows; of rows in registers, those of the first blocks, or all of the launch's draws but
+    /// one.
     pub tiles: u32,
     /// Tiles from one of a block's to the next: the clusters of the grid, also where they draw rows; of other
     /// rows in registers, rows that each of the last blocks takes.

@@ -19,10 +19,10 @@
 //! a row. Blocks of a cluster have means of their own, and exchange once a row (`kept/desk.rs`): another turn
 //! of messages for the row's mean would be a latency that all blocks wait for.
 //!
-//! Slower, or no faster: two or three places for rows of a block, hints of what leaves the L2 first. One row
-//! a block in 16 bits takes up to 1.5 times as long as four: each block waits for its first row, makes its
-//! barriers and loads weights anew. Bits of a row do not depend on how many rows its block takes, nor on how it
-//! gets them.
+//! Slower, or no faster: two or three places for rows of a block, hints of what leaves the L2 first, stores
+//! that leave the caches first. One row a block in 16 bits takes up to 1.5 times as long as four: each block
+//! waits for its first row, makes its barriers and loads weights anew. Bits of a row depend neither on how
+//! many rows its block takes nor on how it gets them.
 //!
 //! Blocks that draw rows are entries of their own: one loop for both, told apart at run time, took 2 to 3 %
 //! longer for rows that blocks have. Those without an activation have weight and bias in shared memory.
