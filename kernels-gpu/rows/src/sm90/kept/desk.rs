@@ -291,7 +291,7 @@ impl Member {
         unsafe {
             if turn % BETWEEN == BETWEEN - EARLY && turn >= CLUSTER_PLACES - EARLY {
                 cluster::arrive();
-            } else if turn % BETWEEN == 0 && turn >= CLUSTER_PLACES {
+            } else if turn.is_multiple_of(BETWEEN) && turn >= CLUSTER_PLACES {
                 cluster::wait();
             }
         }
