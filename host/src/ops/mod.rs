@@ -7,6 +7,7 @@ pub mod attention;
 pub mod conv;
 pub mod convert;
 pub mod cosine;
+mod counter;
 mod dispatch;
 pub mod dropout;
 pub mod elementwise;

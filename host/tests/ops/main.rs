@@ -35,6 +35,7 @@ mod ops_repeat;
 mod ops_rotary;
 mod ops_row;
 mod ops_row_backward;
+mod ops_row_drawn;
 mod ops_row_engines;
 mod ops_row_kept;
 mod ops_row_loss;

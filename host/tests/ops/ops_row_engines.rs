@@ -1,5 +1,5 @@
 //! Which engine a norm takes, and the engine with rows in registers by plans of its own: norms that the rule
-//! does not give it, and any number of rows a block.
+//! does not give it, any number of rows a block, and rows that blocks draw.
 
 use crate::common::{Outcome, stream, tests};
 use crate::lying::exact;
@@ -13,7 +13,7 @@ use ironwarp::tensor::Element;
 use ironwarp::{DType, DeviceBuffer, LaunchConfig, Stream, Tensor, launch};
 use reference::row::{Row, find};
 use rows::norm::{Norm as Function, NormArgs};
-use rows::plan::{Plan, Shape};
+use rows::plan::{CLUSTER_PLACES, Drawing, KEPT_RESIDENT, KEPT_WARPS, Plan, Shape};
 use rows::sm90::kernels;
 use testkit::{Family, compare, input, tolerance};
 
@@ -39,9 +39,13 @@ fn norms_take_the_engine_that_was_measured_to_be_faster() -> Outcome {
     let gelu = Norm { activation: Activation::GeluTanh, ..layer };
     let (both, weight, none) = ((true, true), (true, false), (false, false));
     let bf16 = |columns| ([8, columns], DType::BF16, 0);
+    // One row more than run at once, or one row, which does. Most blocks of these lengths have eight warps.
+    let warps = stream()?.device().properties().sm_count * KEPT_RESIDENT * KEPT_WARPS;
+    let many = |columns: usize, dtype| ([warps as usize / columns.div_ceil(1024) + 1, columns], dtype, 0);
+    let one = |columns| ([1, columns], DType::BF16, 0);
     for (norm, shared, case, wanted) in [
         (layer, both, bf16(4096), "norm_kept_bf16"),
-        (layer, both, bf16(16_384), "norm_kept_bf16"),
+        (layer, both, one(16_384), "norm_kept_bf16"),
         (layer, both, bf16(5000), "norm_kept_part_bf16"),
         (layer, both, ([8, 4096], DType::F16, 0), "norm_kept_f16"),
         (layer, both, ([8, 5000], DType::F16, 0), "norm_kept_part_f16"),
@@ -58,15 +62,27 @@ fn norms_take_the_engine_that_was_measured_to_be_faster() -> Outcome {
         (layer, both, ([8, 4096], DType::BF16, 8), "norm_kept_bf16"),
         // Less than both where that was faster.
         (layer, weight, bf16(4096), "norm_kept_bf16"),
-        (layer, weight, bf16(16_384), "norm_held_bf16"),
+        (layer, weight, one(16_384), "norm_held_bf16"),
         (layer, none, bf16(4096), "norm_kept_bf16"),
         (layer, none, bf16(768), "norm_held_bf16"),
         (rms, weight, bf16(4096), "norm_kept_bf16"),
-        (rms, weight, bf16(65_536), "norm_kept_bf16"),
-        (rms, weight, bf16(32_768), "norm_held_bf16"),
+        (rms, weight, one(65_536), "norm_kept_bf16"),
+        (rms, weight, one(32_768), "norm_held_bf16"),
         (rms, weight, ([8, 4096], DType::F32, 0), "norm_kept_f32"),
         (rms, both, bf16(4096), "norm_held_bf16"),
         (rms, none, bf16(4096), "norm_held_bf16"),
+        // Rows that blocks draw.
+        (layer, both, many(8192, DType::BF16), "norm_drawn_shared_bf16"),
+        (layer, both, many(16_384, DType::F16), "norm_drawn_shared_f16"),
+        (layer, both, many(14_000, DType::BF16), "norm_kept_part_bf16"),
+        (gelu, both, many(8192, DType::BF16), "norm_kept_bf16"),
+        (gelu, both, many(16_384, DType::BF16), "norm_drawn_bf16"),
+        (gelu, both, many(16_384, DType::F16), "norm_drawn_f16"),
+        (gelu, both, many(16_384, DType::F32), "norm_drawn_f32"),
+        (layer, both, many(65_536, DType::F32), "norm_kept_f32"),
+        (rms, weight, many(8192, DType::BF16), "norm_drawn_shared_bf16"),
+        (rms, weight, many(32_768, DType::F32), "norm_drawn_f32"),
+        (rms, none, many(16_384, DType::BF16), "norm_held_bf16"),
     ] {
         let got = kernel(norm, shared, case)?;
         assert!(got.ends_with(wanted), "{norm:?} {shared:?} {case:?}: {got}, not {wanted}");
@@ -76,6 +92,8 @@ fn norms_take_the_engine_that_was_measured_to_be_faster() -> Outcome {
 
 /// Parameters of the engine's kernels.
 type Parameters<T> = (Value<Plan>, Value<Function>, Ptr<T>, Ptr<T>, Ptr<T>, PtrMut<T>, PtrMut<T>);
+/// Of those whose blocks draw rows.
+type DrawnParameters<T> = (Value<Plan>, Value<Function>, Ptr<T>, Ptr<T>, PtrMut<u32>, PtrMut<T>, PtrMut<T>);
 
 /// An element type, and the engine's kernels for it.
 trait Known: Element + testkit::Element + Into<f64> + bytemuck::Pod {
@@ -83,22 +101,31 @@ trait Known: Element + testkit::Element + Into<f64> + bytemuck::Pod {
     type Full: Kernel<Params = Parameters<Self>>;
     /// For others.
     type Part: Kernel<Params = Parameters<Self>>;
+    /// For rows that blocks draw.
+    type Drawn: Kernel<Params = DrawnParameters<Self>>;
+    /// The same with weights in shared memory; the same kernel where there is none.
+    type DrawnShared: Kernel<Params = DrawnParameters<Self>>;
 }
 
 macro_rules! known {
-    ($($ty:ty: $full:ident, $part:ident;)*) => { $(
+    ($($ty:ty: $full:ident, $part:ident, $drawn:ident, $shared:ident;)*) => { $(
         impl Known for $ty {
             type Full = kernels::$full;
             type Part = kernels::$part;
+            type Drawn = kernels::$drawn;
+            type DrawnShared = kernels::$shared;
         }
     )* };
 }
 
 known! {
-    f32: norm_kept_f32, norm_kept_part_f32;
-    f16: norm_kept_f16, norm_kept_part_f16;
-    bf16: norm_kept_bf16, norm_kept_part_bf16;
+    f32: norm_kept_f32, norm_kept_part_f32, norm_drawn_f32, norm_drawn_f32;
+    f16: norm_kept_f16, norm_kept_part_f16, norm_drawn_f16, norm_drawn_shared_f16;
+    bf16: norm_kept_bf16, norm_kept_part_bf16, norm_drawn_bf16, norm_drawn_shared_bf16;
 }
+
+/// Results, sums, and moments.
+type Results<T> = (Vec<T>, Vec<T>, Vec<f32>);
 
 /// Rows, a residual, and a weight, where there are such.
 struct Given<'a, T> {
@@ -110,11 +137,10 @@ struct Given<'a, T> {
 }
 
 impl<T: Known> Given<'_, T> {
-    /// Results, sums, and moments, with so many rows a block.
-    fn by(&self, stream: &Stream, turns: u32) -> Outcome<(Vec<T>, Vec<T>, Vec<f32>)> {
+    fn shape(&self) -> Shape {
         let [rows, columns] = self.sides;
         let strides = columns as u64;
-        let shape = Shape {
+        Shape {
             rows: rows as u64,
             columns: columns as u32,
             size: size_of::<T>(),
@@ -122,14 +148,30 @@ impl<T: Known> Given<'_, T> {
             shared: self.weight.is_some().into(),
             input_strides: [strides; 3],
             output_strides: [strides; 2],
-        };
+        }
+    }
+
+    /// Results, sums, and moments, with so many rows a block.
+    fn by(&self, stream: &Stream, turns: u32) -> Outcome<Results<T>> {
+        let columns = self.sides[1];
         // One multiprocessor has few rows at once, so blocks take as many as they are asked to.
-        let plan = Plan::in_registers(&shape, turns, 1).ok_or("rows that fit")?;
+        let plan = Plan::in_registers(&self.shape(), turns, 1).ok_or("rows that fit")?;
         let is_left = turns == 5 && [5120, 9208, 16_384].contains(&columns);
         assert!(
             !is_left || (plan.tile, plan.step) == (5, 1) && plan.tiles > 0,
             "two kinds of blocks: {plan:?}"
         );
+        self.planned(stream, plan, None)
+    }
+
+    /// The same of one multiprocessor's blocks, which draw rows.
+    fn drawn(&self, stream: &Stream, how: Drawing) -> Outcome<Results<T>> {
+        let plan = Plan::drawing(&self.shape(), how, 1).ok_or("more rows than run at once")?;
+        self.planned(stream, plan, Some(how))
+    }
+
+    fn planned(&self, stream: &Stream, plan: Plan, how: Option<Drawing>) -> Outcome<Results<T>> {
+        let [rows, columns] = self.sides;
         let (x, residual) = (self.x, self.residual.unwrap_or(self.x));
         let x = DeviceBuffer::from_slice(stream, x)?;
         let residual = DeviceBuffer::from_slice(stream, residual)?;
@@ -155,16 +197,32 @@ impl<T: Known> Given<'_, T> {
         let config = LaunchConfig::new([plan.blocks, 1, 1], [plan.consumers, 1, 1])
             .cluster([plan.cluster, 1, 1])
             .with_shared(plan.shared);
-        let nothing = None::<&DeviceBuffer<T>>;
-        let arguments = (plan, function.pass(), &x, &residual, nothing, &mut y, &mut sum);
-        // SAFETY: the plan is the engine's for these rows, all of which are there.
+        let (function, nothing) = (function.pass(), None::<&DeviceBuffer<T>>);
+        let mut counter = DeviceBuffer::<u32>::zeroed(stream, 1)?;
+        // SAFETY: the plan is the engine's for these rows, all of which are there, and the counter is 0.
         unsafe {
-            if plan.is_full(size_of::<T>()) {
-                launch::<T::Full>(stream, config, arguments)?;
-            } else {
-                launch::<T::Part>(stream, config, arguments)?;
+            match how {
+                None if plan.is_full(size_of::<T>()) => launch::<T::Full>(
+                    stream,
+                    config,
+                    (plan, function, &x, &residual, nothing, &mut y, &mut sum),
+                )?,
+                None => launch::<T::Part>(
+                    stream,
+                    config,
+                    (plan, function, &x, &residual, nothing, &mut y, &mut sum),
+                )?,
+                Some(Drawing::Plain) => {
+                    let arguments = (plan, function, &x, &residual, &mut counter, &mut y, &mut sum);
+                    launch::<T::Drawn>(stream, config, arguments)?
+                }
+                Some(Drawing::Shared) => {
+                    let arguments = (plan, function, &x, &residual, &mut counter, &mut y, &mut sum);
+                    launch::<T::DrawnShared>(stream, config, arguments)?
+                }
             }
         }
+        assert_eq!(counter.to_vec(stream)?, [0], "the counter behind {plan:?}");
         Ok((y.to_vec(stream)?, sum.to_vec(stream)?, moments.to_vec(stream)?))
     }
 
@@ -245,3 +303,49 @@ fn agrees<T: Known>() -> Outcome {
 }
 
 tests!(agrees: f32_agrees = f32, f16_agrees = f16, bf16_agrees = bf16);
+
+/// Rows and columns: a warp and several a row, of one multiprocessor's blocks several at once; then clusters
+/// alone there, which end before their first barrier, between an arrival at one and its wait, and behind
+/// those at which places are used again.
+const DRAWN_SHAPES: [[usize; 2]; 6] = [
+    [50, 1024],
+    [19, 5120],
+    [9, 10_240],
+    [CLUSTER_PLACES as usize - 2, 16_384],
+    [CLUSTER_PLACES as usize + 3, 16_384],
+    [CLUSTER_PLACES as usize * 3 / 2 - 11, 16_384],
+];
+
+fn are_the_same_drawn<T: Known>() -> Outcome {
+    let stream = stream()?;
+    let hows = if size_of::<T>() == 4 { &[Drawing::Plain][..] } else { &[Drawing::Plain, Drawing::Shared] };
+    for sides @ [rows, columns] in DRAWN_SHAPES {
+        let weight: Vec<T> = input(Family::Normal, 1, columns);
+        let x = hostile::<T>(Family::Normal, sides);
+        let residual: Vec<T> = input(Family::Normal, 2, rows * columns);
+        for (kind, has_weight, has_residual) in [
+            (NormKind::Layer, true, false),
+            (NormKind::Rms, true, false),
+            (NormKind::Layer, false, true),
+            (NormKind::Rms, false, true),
+        ] {
+            if has_residual && rows > 20 {
+                continue;
+            }
+            let (weight, residual) =
+                (has_weight.then_some(&weight[..]), has_residual.then_some(&residual[..]));
+            let given = Given { sides, kind, x: &x, residual, weight };
+            let want = given.by(&stream, 1)?;
+            for &how in hows {
+                let what = format!("{kind:?} {sides:?} {has_weight} {has_residual} {how:?}");
+                let got = given.drawn(&stream, how)?;
+                compare::bitwise_equal(&what, &got.0, &want.0)?;
+                compare::bitwise_equal(&what, &got.1, &want.1)?;
+                compare::bitwise_equal(&what, &got.2, &want.2)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+tests!(are_the_same_drawn: f32_is_the_same_drawn = f32, f16_is_the_same_drawn = f16, bf16_is_the_same_drawn = bf16);

@@ -30,8 +30,8 @@
 //! of their own.
 //!
 //! Norms have another (`sm90::kept`): rows lie in registers, and a block takes a few one after the other;
-//! rows that make no full wave go to blocks of fewer. `plan/kept.rs` says for which rows that is faster than
-//! shared memory.
+//! rows that make no full wave go to blocks of fewer. Or blocks stay and draw rows from a counter.
+//! `plan/kept.rs` and `plan/drawn.rs` say for which rows that is faster than shared memory.
 //!
 //! Results repeat bit for bit on a device: how a row is shared out depends on its length and on how it lies,
 //! and parts are added in the order of their numbers.

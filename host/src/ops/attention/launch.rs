@@ -10,9 +10,9 @@ use crate::error::Result;
 use crate::launch::{self as kernel, LaunchConfig};
 use crate::memory::tensor_map::{L2Promotion, Swizzle, TensorMap, Tiling};
 use crate::memory::{DeviceView, DeviceViewMut, Within};
+use crate::ops::counter::Counter;
 use crate::stream::Stream;
 
-use super::counter::Counter;
 use super::heads::{Heads, Shape};
 use super::op::{Attention, Packed};
 use super::problem::{Mask, Problem};

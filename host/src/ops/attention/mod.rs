@@ -60,7 +60,6 @@ mod bias_gradient;
 mod block_mask;
 mod check;
 mod config;
-mod counter;
 mod decode;
 mod function;
 mod heads;

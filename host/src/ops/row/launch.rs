@@ -3,18 +3,23 @@
 use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
 use primitives::access::VECTOR_BYTES;
 use rows::function::{MAX_INPUTS, MAX_OUTPUTS};
-use rows::plan::{KeptNorm, Plan, Shape};
+use rows::plan::{Drawing, KeptNorm, Plan, Shape};
 
 use crate::device::Device;
 use crate::error::Result;
 use crate::launch::{Arg, LaunchConfig, launch, resident_clusters};
 use crate::memory::Within;
+use crate::ops::counter::Counter;
 use crate::ops::elementwise::contiguous;
 use crate::stream::Stream;
 use crate::tensor::{Element, Tensor, TensorMut};
 
 /// Parameters of a kernel of rows of `T` with the function `F`.
 pub(super) type Parameters<F, T> = (Value<Plan>, Value<F>, Ptr<T>, Ptr<T>, Ptr<T>, PtrMut<T>, PtrMut<T>);
+
+/// The same of one whose blocks draw rows from a counter.
+pub(super) type DrawnParameters<F, T> =
+    (Value<Plan>, Value<F>, Ptr<T>, Ptr<T>, PtrMut<u32>, PtrMut<T>, PtrMut<T>);
 
 /// The tensors of a launch. Inputs are as [`as_rows`] gives them; outputs are contiguous, or the first one
 /// has rows some distance apart, and there is no first input: it is written over.
@@ -119,6 +124,15 @@ impl Job<'_> {
         Plan::kept(&self.shape(size), norm, multiprocessors)
     }
 
+    /// The same where blocks draw rows, and how they do.
+    pub fn drawn(&self, size: usize, norm: KeptNorm) -> Option<(Plan, Drawing)> {
+        if !self.is_whole(size) {
+            return None;
+        }
+        let multiprocessors = self.stream.device().properties().sm_count.max(1);
+        Plan::drawn(&self.shape(size), norm, multiprocessors)
+    }
+
     /// The plan of the engine with sums of columns, likewise, for a kernel. How many clusters run at once is
     /// the card's, so sums have the same order on one card, not on all of a kind.
     ///
@@ -182,6 +196,23 @@ impl Job<'_> {
     {
         // SAFETY: the caller's promise.
         unsafe { self.launch::<K, F, T>(plan, config(plan, plan.consumers), function) }
+    }
+
+    /// Queues the function by a kernel whose blocks draw rows, with a plan of its own.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run); the plan is one for the kernel.
+    pub unsafe fn by_draws<K, F, T>(&self, plan: &Plan, function: impl Arg<Value<F>>) -> Result<()>
+    where
+        T: Element,
+        K: Kernel<Params = DrawnParameters<F, T>>,
+    {
+        let mut counter = Counter::new(self.stream)?;
+        let [x, residual, _] = self.read()?;
+        let [y, sum] = [&self.outputs[0], &self.outputs[1]].map(|output| written(self.stream, output));
+        let arguments = (*plan, function, x, residual, &mut counter, y?, sum?);
+        // SAFETY: the caller's promise; the counter is 0.
+        unsafe { launch::<K>(self.stream, config(plan, plan.consumers), arguments) }
     }
 
     /// Queues the function by the direct engine.

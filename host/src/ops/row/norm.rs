@@ -6,13 +6,13 @@ use primitives::activation::Activation;
 use rows::finish::{ColumnJob, PART_ROWS, THREADS};
 use rows::function::MAX_SUMS;
 use rows::norm::{Norm as Function, NormArgs, NormBackward as BackwardFunction, NormBackwardArgs};
-use rows::plan::{KeptNorm, Plan};
+use rows::plan::{Drawing, KeptNorm, Plan};
 use rows::sm90::kernels as held;
 use rows::{finish, kernels};
 
 use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
 
-use super::launch::{Job, Parameters, as_rows, written};
+use super::launch::{DrawnParameters, Job, Parameters, as_rows, written};
 use super::{alike, argument, columns, same_type};
 use crate::error::Result;
 use crate::launch::{Arg, LaunchConfig, launch};
@@ -125,55 +125,56 @@ impl Norm<'_> {
             unsafe {
                 by_dtype!(x.dtype(), (self.kind.name(), "x", None), {
                     F64 => job.direct::<kernels::norm_f64, _, f64>(function),
-                    F32 => self.of_type::<f32, _, kernels::norm_f32, held::norm_held_f32, held::norm_kept_f32,
-                        held::norm_kept_part_f32>(&job, shared, function),
-                    F16 => self.of_type::<f16, _, kernels::norm_f16, held::norm_held_f16, held::norm_kept_f16,
-                        held::norm_kept_part_f16>(&job, shared, function),
-                    BF16 => self.of_type::<bf16, _, kernels::norm_bf16, held::norm_held_bf16,
-                        held::norm_kept_bf16, held::norm_kept_part_bf16>(&job, shared, function),
+                    F32 => self.of_type::<f32, _>(&job, shared, function),
+                    F16 => self.of_type::<f16, _>(&job, shared, function),
+                    BF16 => self.of_type::<bf16, _>(&job, shared, function),
                 })
             }
         })?;
         Ok(operands.normed(y))
     }
 
-    /// Queues the norm of rows of `T`: by the engine that has rows in registers (its kernel for full threads,
-    /// and the other) where that is the faster one, else by one of the other two.
+    /// Queues the norm of rows of `T`: by the engine that has rows in registers where that is the faster one,
+    /// else by one of the other two.
     ///
     /// # Safety
     /// As for [`Job::run`].
-    unsafe fn of_type<T, A, D, R, K, P>(&self, job: &Job<'_>, shared: &Shared, function: A) -> Result<()>
-    where
-        T: Element,
-        A: Arg<Value<Function>>,
-        D: Kernel<Params = Parameters<Function, T>>,
-        R: Kernel<Params = Parameters<Function, T>>,
-        K: Kernel<Params = Parameters<Function, T>>,
-        P: Kernel<Params = Parameters<Function, T>>,
-    {
+    unsafe fn of_type<T: Normable, A: Arg<Value<Function>>>(
+        &self,
+        job: &Job<'_>,
+        shared: &Shared,
+        function: A,
+    ) -> Result<()> {
+        let (size, norm) = (size_of::<T>(), self.in_registers(job, shared));
         // SAFETY: the caller's promise; the plan is one for the kernel.
         unsafe {
-            match self.kept(job, shared, size_of::<T>()) {
-                Some(plan) if plan.is_full(size_of::<T>()) => job.planned::<K, _, T>(&plan, function),
-                Some(plan) => job.planned::<P, _, T>(&plan, function),
-                None => job.run::<D, R, _, T>(function),
+            match norm.and_then(|norm| job.drawn(size, norm)) {
+                Some((plan, Drawing::Plain)) => return job.by_draws::<T::Drawn, _, T>(&plan, function),
+                Some((plan, Drawing::Shared)) => {
+                    return job.by_draws::<T::DrawnShared, _, T>(&plan, function);
+                }
+                None => {}
+            }
+            match norm.and_then(|norm| job.kept(size, norm)) {
+                Some(plan) if plan.is_full(size) => job.planned::<T::Kept, _, T>(&plan, function),
+                Some(plan) => job.planned::<T::KeptPart, _, T>(&plan, function),
+                None => job.run::<T::Direct, T::Held, _, T>(function),
             }
         }
     }
 
-    /// The plan of the engine that has rows in registers, where it is the faster one.
-    fn kept(&self, job: &Job<'_>, shared: &Shared, size: usize) -> Option<Plan> {
+    /// The norm, as far as the engine that has rows in registers asks, where it has kernels for it.
+    fn in_registers(&self, job: &Job<'_>, shared: &Shared) -> Option<KeptNorm> {
         let is_whole = |shared: &Tensor| shared.address().is_multiple_of(VECTOR_BYTES as u64);
         if job.rows() == 0 || !shared.all().all(is_whole) {
             return None;
         }
-        let norm = KeptNorm {
+        Some(KeptNorm {
             is_centered: self.kind == NormKind::Layer,
             has_weight: shared.weight.is_some(),
             has_bias: shared.bias.is_some(),
             has_activation: self.activation != Activation::None,
-        };
-        job.kept(size, norm)
+        })
     }
 
     /// Checks the operands of a pass, and makes what is written beside its result.
@@ -227,6 +228,41 @@ impl Norm<'_> {
         };
         Ok(function.pass())
     }
+}
+
+/// An element type whose rows every engine has, and the engines' kernels for it.
+trait Normable: Element {
+    /// Any device's.
+    type Direct: Kernel<Params = Parameters<Function, Self>>;
+    /// Rows in shared memory.
+    type Held: Kernel<Params = Parameters<Function, Self>>;
+    /// Rows in registers, as much of one in each thread.
+    type Kept: Kernel<Params = Parameters<Function, Self>>;
+    /// Others.
+    type KeptPart: Kernel<Params = Parameters<Function, Self>>;
+    /// Rows in registers that blocks draw.
+    type Drawn: Kernel<Params = DrawnParameters<Function, Self>>;
+    /// The same with weights in shared memory. Plans of 32 bits have none of these.
+    type DrawnShared: Kernel<Params = DrawnParameters<Function, Self>>;
+}
+
+macro_rules! normable {
+    ($($ty:ty: $direct:ident, $held:ident, $kept:ident, $part:ident, $drawn:ident, $shared:ident;)*) => { $(
+        impl Normable for $ty {
+            type Direct = kernels::$direct;
+            type Held = held::$held;
+            type Kept = held::$kept;
+            type KeptPart = held::$part;
+            type Drawn = held::$drawn;
+            type DrawnShared = held::$shared;
+        }
+    )* };
+}
+
+normable! {
+    f32: norm_f32, norm_held_f32, norm_kept_f32, norm_kept_part_f32, norm_drawn_f32, norm_drawn_f32;
+    f16: norm_f16, norm_held_f16, norm_kept_f16, norm_kept_part_f16, norm_drawn_f16, norm_drawn_shared_f16;
+    bf16: norm_bf16, norm_held_bf16, norm_kept_bf16, norm_kept_part_bf16, norm_drawn_bf16, norm_drawn_shared_bf16;
 }
 
 /// The operands of a pass, checked and as rows, and what is written beside its result.

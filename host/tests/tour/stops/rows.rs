@@ -1,6 +1,7 @@
 //! Functions of rows and their gradients, by both engines: rows that lie alike within 16 bytes, and rows that
 //! do not; a team of a few lanes, one of some warps, a block, and a cluster a row. Losses of rows, one behind
-//! a product. Norms to e4m3, and of dropout. Layer norms of rows in registers. Norms of channels.
+//! a product. Norms to e4m3, and of dropout. Layer norms of rows in registers,
+//! also where blocks draw them. Norms of channels.
 
 use super::{Outcome, Stop};
 use ironwarp::ops::convert::convert;
@@ -12,6 +13,7 @@ use ironwarp::ops::row::{
     softmax_backward,
 };
 use ironwarp::{DType, DeviceBuffer, Error, Stream, Tensor};
+use rows::plan::{KEPT_RESIDENT, KEPT_WARPS};
 use testkit::{Family, input};
 
 /// Rows and columns. Rows of less than a vector are the direct engine's.
@@ -28,6 +30,8 @@ pub fn stops() -> Vec<Stop> {
     for dtype in [DType::F32, DType::F16, DType::BF16] {
         let name = format!("layer norms of {dtype} in registers");
         stops.push(Stop::new(name, move |stream| in_registers(stream, dtype)));
+        let name = format!("norms of {dtype} whose blocks draw rows");
+        stops.push(Stop::new(name, move |stream| drawn(stream, dtype)));
     }
     for dtype in [DType::F32, DType::F16, DType::BF16] {
         stops.push(Stop::new(format!("norms of channels of {dtype}"), move |stream| channels(stream, dtype)));
@@ -125,6 +129,24 @@ fn in_registers(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
                 kept.keep(stream, &result)?;
             }
         }
+    }
+    Ok(kept.0)
+}
+
+/// Norms of more rows than the device has at once, which repeat a few, whose results are kept: without an
+/// activation, where weights of 16 bits go to shared memory, and with one.
+fn drawn(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
+    const ROWS: usize = 5;
+    let (columns, mut kept) = (16_384, Kept(Vec::new()));
+    let warps = stream.device().properties().sm_count * KEPT_RESIDENT * KEPT_WARPS;
+    let count = (warps as usize / (columns / 1024) + 1).next_multiple_of(ROWS);
+    let values = input::<f32>(Family::Normal, 1, ROWS * columns).repeat(count / ROWS);
+    let x = convert(stream, &Tensor::from_slice(stream, &[count, columns], &values)?, dtype)?;
+    let weight = rows(stream, dtype, true, 3, [1, columns])?.view_as(&[columns])?;
+    for activation in [Activation::None, Activation::GeluTanh] {
+        let (weight, kind) = (Some(&weight), NormKind::Layer);
+        let norm = Norm { kind, weight, bias: weight, eps: 1e-5, activation };
+        kept.keep(stream, &norm.run(stream, &x)?.y.slice(0, ..ROWS)?)?;
     }
     Ok(kept.0)
 }

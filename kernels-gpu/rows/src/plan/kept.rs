@@ -1,4 +1,5 @@
-//! Rows in registers: which norms, and how many rows a block takes.
+//! Rows in registers: which norms, and how many rows a block takes. [`Drawing`](super::Drawing) goes before
+//! what is here.
 //!
 //! One H200, 2026-11-28, in turns with rows in shared memory: the time as a share of theirs, with 1 row a
 //! block, with 2, and with 8 in full waves and then 2; * is what runs, shares without one stay in shared
@@ -142,8 +143,8 @@ impl Plan {
     }
 }
 
-/// Rows that a block takes one after the other, where there are many; 0 where rows in shared memory are as
-/// fast. The module's page has what was measured.
+/// Rows that a block takes one after the other, where there are many and it does not draw them; 0 where rows
+/// in shared memory are as fast. The module's page has what was measured.
 const fn turns(shape: &Shape, norm: KeptNorm) -> u32 {
     if !norm.is_measured(shape.inputs) {
         return 0;
@@ -174,12 +175,12 @@ const fn turns(shape: &Shape, norm: KeptNorm) -> u32 {
 }
 
 /// The exponent of the power of two whose ratio to the number is nearest to 1. The number is not 0.
-const fn nearest_power(number: u32) -> u32 {
+pub(super) const fn nearest_power(number: u32) -> u32 {
     (number as u64 * number as u64).ilog2().div_ceil(2)
 }
 
 /// Clusters of blocks of so many warps that run at once.
-const fn resident(multiprocessors: u32, warps: u64, cluster: u64) -> u64 {
+pub(super) const fn resident(multiprocessors: u32, warps: u64, cluster: u64) -> u64 {
     let blocks = (KEPT_RESIDENT * KEPT_WARPS) as u64 / warps;
     let clusters = multiprocessors as u64 * blocks / cluster;
     match clusters {
@@ -199,7 +200,7 @@ const fn filling(mut turns: u32, rows: u64, resident: u64) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::tests::{MULTIPROCESSOR, RESERVED, holds, shapes};
     use super::{
         CLUSTER_TURNS, KEPT_RESIDENT, KEPT_WARPS, KeptNorm, Plan, Shape, kept_vectors, nearest_power,
@@ -207,11 +208,11 @@ mod tests {
     };
 
     /// Layer norm with a weight and a bias.
-    fn layer(has_activation: bool) -> KeptNorm {
+    pub(in crate::plan) fn layer(has_activation: bool) -> KeptNorm {
         KeptNorm { is_centered: true, has_weight: true, has_bias: true, has_activation }
     }
 
-    fn of(columns: u32, size: usize, inputs: u32) -> Shape {
+    pub(in crate::plan) fn of(columns: u32, size: usize, inputs: u32) -> Shape {
         let strides = [u64::from(columns); 3];
         let output_strides = [u64::from(columns); 2];
         Shape { rows: 1 << 20, columns, size, inputs, shared: 2, input_strides: strides, output_strides }

@@ -1,10 +1,12 @@
 //! How rows are shared out: what the host decides and the engines follow.
 
+mod drawn;
 mod kept;
 
 use crate::function::{MAX_INPUTS, MAX_OUTPUTS, MAX_SUMS};
 use primitives::access::VECTOR_BYTES;
 
+pub use drawn::{CLUSTER_PLACES, DRAWN_BYTES, Drawing};
 pub use kept::{
     CLUSTER_TURNS, KEPT_ALONE_BYTES, KEPT_BYTES, KEPT_RESIDENT, KEPT_WARPS, KeptNorm, kept_vectors,
 };
@@ -78,10 +80,11 @@ pub struct Plan {
     /// Rows that the teams of a block take together; of rows in registers, those that each of the first
     /// blocks takes one after the other.
     pub tile: u32,
-    /// Tiles of all rows; of rows in registers, those of the first blocks.
+    /// Tiles of all rows; of rows in registers, those of the first blocks, or all of the launch's draws but
+    /// one.
     pub tiles: u32,
-    /// Tiles from one of a block's to the next: the clusters of the grid; of rows in registers, rows that
-    /// each of the last blocks takes.
+    /// Tiles from one of a block's to the next: the clusters of the grid, also where they draw rows; of other
+    /// rows in registers, rows that each of the last blocks takes.
     pub step: u32,
     /// The team as a power of two.
     pub team_bits: u32,

@@ -1,5 +1,5 @@
 //! The engine for norms whose rows lie in registers: a block, or a cluster, takes a few rows one after the
-//! other.
+//! other, or draws them (`kept/drawn.rs`).
 //!
 //! ```text
 //!   global ==> shared memory --> registers --> mean --> deviations --> results --> global      row n
@@ -19,19 +19,24 @@
 //! a row. Blocks of a cluster have means of their own, and exchange once a row (`kept/desk.rs`): another turn
 //! of messages for the row's mean would be a latency that all blocks wait for.
 //!
-//! Slower, or no faster: two or three places for rows of a block, hints of what leaves the L2 first. One row
-//! a block in 16 bits takes up to 1.5 times as long as four: each block waits for its first row, makes its
-//! barriers and loads weights anew. Weights in shared memory are faster in clusters of eight without an
-//! activation (`NOTES.md` has by how much), and would be entries of their own. Bits of a row do not depend on
-//! how many rows its block takes.
+//! Slower, or no faster: two or three places for rows of a block, hints of what leaves the L2 first, stores
+//! that leave the caches first. One row a block in 16 bits takes up to 1.5 times as long as four: each block
+//! waits for its first row, makes its barriers and loads weights anew. Bits of a row depend neither on how
+//! many rows its block takes nor on how it gets them.
+//!
+//! Blocks that draw rows are entries of their own: one loop for both, told apart at run time, took 2 to 3 %
+//! longer for rows that blocks have. Those without an activation have weight and bias in shared memory.
 
 mod desk;
+mod drawn;
 
 use crate::function::Tensors;
 use crate::norm::{Norm, added};
-use crate::plan::Plan;
+use crate::plan::{CLUSTER_PLACES, Plan};
+use core::marker::PhantomData;
 use cuda_std::{cluster, grid, mbarrier, misc, shared, thread, tma, vector};
 use desk::{Deviations, Member};
+use drawn::Queue;
 use primitives::access::{self, VECTOR_BYTES, Words, from_words};
 use primitives::activation::{Activation, Precision, Visitor};
 use primitives::element::{Float, InF32, map};
@@ -40,11 +45,42 @@ use primitives::op::tree;
 use primitives::unroll;
 use primitives::warp::LANES;
 
+/// Which kind of kernel it is.
+pub trait Kind {
+    /// Whether all threads have as many vectors.
+    const IS_FULL: bool = true;
+    /// Whether blocks draw their rows from a counter.
+    const DRAWS: bool = false;
+    /// Whether weight and bias come to shared memory: of those that draw.
+    const HAS_SHARED: bool = false;
+}
+
+/// Blocks have their rows, and all threads as many vectors.
+pub struct Full;
+/// Blocks have their rows, and some threads fewer vectors.
+pub struct Part;
+/// Blocks draw rows, and all threads have as many vectors.
+pub struct Drawn;
+/// The same, with weight and bias in shared memory.
+pub struct DrawnShared;
+
+impl Kind for Full {}
+impl Kind for Part {
+    const IS_FULL: bool = false;
+}
+impl Kind for Drawn {
+    const DRAWS: bool = true;
+}
+impl Kind for DrawnShared {
+    const DRAWS: bool = true;
+    const HAS_SHARED: bool = true;
+}
+
 /// Numbers of a lane's columns.
 type Columns<const N: usize, const VECTORS: usize> = [[f32; N]; VECTORS];
 
 /// A thread, and what it has of every row.
-struct Worker<'a, T, const IS_FULL: bool> {
+struct Worker<'a, T, Q> {
     plan: &'a Plan,
     function: &'a Norm,
     tensors: &'a Tensors<T>,
@@ -55,20 +91,25 @@ struct Worker<'a, T, const IS_FULL: bool> {
     piece: u32,
     /// The thread's first vector in the block.
     vector: u32,
-    /// Where the block's row lies, that of the residual behind it.
+    /// Where the block's row lies, that of the residual behind it, then weight and bias.
     row: u32,
+    /// From which blocks draw.
+    counter: *mut u32,
+    kind: PhantomData<Q>,
 }
 
-/// The norm of all rows, `VECTORS` vectors a thread. `IS_FULL` says that all threads have as many.
+/// The norm of all rows, `VECTORS` vectors a thread.
 ///
 /// # Safety
-/// As for [`crate::direct::run`], and the plan is one for this engine. There are a weight and a bias, or no
-/// bias and no activation; those and all rows begin at 16-byte boundaries.
+/// As for [`crate::direct::run`], and the plan is one for this engine and kind. There are a weight and a
+/// bias, or no bias and no activation; those and all rows begin at 16-byte boundaries. Where blocks draw,
+/// there is a counter, which is 0, as it is again at the end, and which no launch beside this one has.
 #[inline(always)]
-pub unsafe fn run<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL: bool>(
+pub unsafe fn run<T: InF32, const N: usize, const VECTORS: usize, Q: Kind>(
     plan: &Plan,
     function: &Norm,
     tensors: &Tensors<T>,
+    counter: *mut u32,
 ) {
     const { assert!(VECTORS <= 8, "the loops over them count them out") };
     grid::launch_dependents();
@@ -76,25 +117,31 @@ pub unsafe fn run<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL:
     let member = Member::new(plan, base);
     let share = plan.row_bytes / VECTOR_BYTES as u32;
     let begin = member.rank * share;
-    let worker = Worker::<'_, T, IS_FULL> {
+    let worker = Worker::<'_, T, Q> {
         plan,
         function,
         tensors,
         member,
         begin: begin * N as u32,
-        piece: if IS_FULL { share } else { (plan.columns / N as u32 - begin).min(share) },
+        piece: if Q::IS_FULL { share } else { (plan.columns / N as u32 - begin).min(share) },
         vector: member.thread / LANES * VECTORS as u32 * LANES + member.thread % LANES,
-        row: base + plan.shared - plan.inputs * plan.part_bytes,
+        row: base + plan.shared - (plan.inputs + if Q::HAS_SHARED { 2 } else { 0 }) * plan.part_bytes,
+        counter,
+        kind: PhantomData,
     };
     // SAFETY: the caller's contract; the block's own places, which nothing uses yet.
     unsafe {
         worker.prepare::<VECTORS>();
         grid::wait_dependencies();
-        worker.rows::<N, VECTORS>();
+        if Q::DRAWS {
+            worker.drawn::<N, VECTORS>();
+        } else {
+            worker.rows::<N, VECTORS>();
+        }
     }
 }
 
-impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
+impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
     /// Makes the barriers, and says so to the cluster. Places of vectors that there are not have zeros.
     ///
     /// # Safety
@@ -102,10 +149,10 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
     #[inline(always)]
     unsafe fn prepare<const VECTORS: usize>(&self) {
         let plan = self.plan;
-        let [first, end] = self.turns();
+        let [first, end] = if Q::DRAWS { [0, CLUSTER_PLACES] } else { self.turns() };
         // SAFETY: the caller's contract.
         unsafe {
-            if !IS_FULL {
+            if !Q::IS_FULL {
                 let mut part = 0;
                 while part < plan.inputs {
                     let at = self.row + part * plan.part_bytes + self.vector * VECTOR_BYTES as u32;
@@ -117,7 +164,7 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
                     part += 1;
                 }
             }
-            self.member.prepare(plan, end - first);
+            self.member.prepare::<Q>(plan, end - first);
         }
     }
 
@@ -140,24 +187,41 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
             while row < end {
                 let turn = row - first;
                 mbarrier::wait_parity(self.member.full(), turn & 1);
-                let mut x = self.take::<N, VECTORS>(row);
-                let (shared, of) = if misc::opaque(self.function.is_centered) != 0 {
-                    self.centered::<N, VECTORS>(&mut x, [row, turn, end])
-                } else {
-                    self.as_it_is::<N, VECTORS>(&x, [row, turn, end])
-                };
-                let factor = self.finish(of, row);
-                let to = self.tensors.outputs[0].wrapping_add(self.place::<N>(row, plan.output_strides[0]));
-                let results = Results { worker: self, x: &x, factor, shared, to };
-                if !self.function.bias.is_null() {
-                    let activation = Activation::from_code(self.function.activation);
-                    activation.visit::<T::Precision>(results);
-                } else if !self.function.weight.is_null() {
-                    results.scaled::<true>();
-                } else {
-                    results.scaled::<false>();
-                }
+                self.row::<N, VECTORS>([row, turn, end], &mut Queue::default());
                 row += 1;
+            }
+        }
+    }
+
+    /// A row that has come.
+    ///
+    /// # Safety
+    /// As for [`run`]; all threads of the cluster call it for their rows in order.
+    #[inline(always)]
+    unsafe fn row<const N: usize, const VECTORS: usize>(
+        &self,
+        [row, turn, end]: [u32; 3],
+        queue: &mut Queue,
+    ) {
+        let plan = self.plan;
+        // SAFETY: the caller's contract.
+        unsafe {
+            let mut x = self.take::<N, VECTORS>(row);
+            let (shared, of) = if misc::opaque(self.function.is_centered) != 0 {
+                self.centered::<N, VECTORS>(&mut x, [row, turn, end], queue)
+            } else {
+                self.as_it_is::<N, VECTORS>(&x, [row, turn, end], queue)
+            };
+            let factor = self.finish(of, row);
+            let to = self.tensors.outputs[0].wrapping_add(self.place::<N>(row, plan.output_strides[0]));
+            let results = Results { worker: self, x: &x, factor, shared, to };
+            if !self.function.bias.is_null() {
+                let activation = Activation::from_code(self.function.activation);
+                activation.visit::<T::Precision>(results);
+            } else if !self.function.weight.is_null() {
+                results.scaled::<true>();
+            } else {
+                results.scaled::<false>();
             }
         }
     }
@@ -172,12 +236,13 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
         &self,
         x: &mut Columns<N, VECTORS>,
         [row, turn, end]: [u32; 3],
+        queue: &mut Queue,
     ) -> ([Words; 2], Deviations) {
         let (plan, count) = (self.plan, (self.piece * N as u32) as f32);
         // SAFETY: the caller's contract.
         unsafe {
             let [sum] = self.member.of_block(plan, [sum_of(x)], 0);
-            self.fill(row + 1, end);
+            self.next([row, end], queue);
             let pivot = quotient::<T>(sum, count);
             let rest = self.subtract(x, pivot);
             let shared = self.both::<N>(0);
@@ -191,10 +256,13 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
             } else {
                 [squares] = self.member.of_block(plan, [squares], 1);
             }
-            let mut of = Deviations { pivot, lacking, squares };
+            let word = self.word(queue);
+            let mut of = Deviations { pivot, lacking, squares, word };
             if plan.cluster > 1 {
                 let (share, columns) = (plan.row_bytes / size_of::<T>() as u32, plan.columns as f32);
-                of = self.member.of_cluster(plan, of, (share, T::Precision::inverse(columns)), turn);
+                let inverse = T::Precision::inverse(columns);
+                of = self.member.of_cluster::<Q>(plan, of, (share, inverse), turn);
+                self.hear(queue, of.word);
             }
             if corrects::<T>() || plan.cluster > 1 {
                 unroll!(K in 0..8, {
@@ -216,16 +284,19 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
         &self,
         x: &Columns<N, VECTORS>,
         [row, turn, end]: [u32; 3],
+        queue: &mut Queue,
     ) -> ([Words; 2], Deviations) {
         let plan = self.plan;
         // SAFETY: the caller's contract.
         unsafe {
             let shared = self.both::<N>(0);
             let [squares] = self.member.of_block(plan, [squares_of::<T, N, VECTORS>(x)], turn & 1);
-            self.fill(row + 1, end);
-            let mut of = Deviations { pivot: 0.0, lacking: 0.0, squares };
+            self.next([row, end], queue);
+            let word = self.word(queue);
+            let mut of = Deviations { pivot: 0.0, lacking: 0.0, squares, word };
             if plan.cluster > 1 {
-                of = self.member.squares(plan, of, turn);
+                of = self.member.squares::<Q>(plan, of, turn);
+                self.hear(queue, of.word);
             }
             (shared, of)
         }
@@ -247,7 +318,7 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
     /// Whether the thread has the vector with this number among its own.
     #[inline(always)]
     fn has(&self, vector: usize) -> bool {
-        IS_FULL || self.vector + vector as u32 * LANES < self.piece
+        Q::IS_FULL || self.vector + vector as u32 * LANES < self.piece
     }
 
     /// The thread's first element of a row, in a tensor with this stride. Computed again for each row: kept,
@@ -266,6 +337,16 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
         if self.member.thread != 0 || row >= end {
             return;
         }
+        // SAFETY: the caller's contract.
+        unsafe { self.copy(row) }
+    }
+
+    /// Begins to copy the block's part of a row.
+    ///
+    /// # Safety
+    /// One thread calls it, when all have read the row before.
+    #[inline(always)]
+    unsafe fn copy(&self, row: u32) {
         let (plan, full) = (self.plan, self.member.full());
         let bytes = misc::opaque(self.piece) * VECTOR_BYTES as u32;
         // SAFETY: vectors of the row, and as much room for them.
@@ -369,8 +450,14 @@ impl<T: InF32, const IS_FULL: bool> Worker<'_, T, IS_FULL> {
     /// It begins at a 16-byte boundary, and is as long as a row.
     #[inline(always)]
     unsafe fn words<const N: usize>(&self, of: *const u8, vector: usize) -> Words {
+        if Q::HAS_SHARED {
+            let which = u32::from(of == self.function.bias);
+            let at = self.shared(which) + self.vector * VECTOR_BYTES as u32 + vector as u32 * STRIDE_BYTES;
+            // SAFETY: it came with the first row.
+            return unsafe { vector::load_shared_v4(at) };
+        }
         let mut column = (self.begin + self.vector * N as u32) as usize + vector * LANES as usize * N;
-        if !IS_FULL {
+        if !Q::IS_FULL {
             // Computed again too.
             let at = misc::opaque(self.vector) + vector as u32 * LANES;
             column = (self.begin + at.min(self.piece - 1) * N as u32) as usize;
@@ -389,8 +476,8 @@ const fn corrects<T>() -> bool {
 }
 
 /// Stores the results of a row, with the activation that it is handed.
-struct Results<'a, T, const N: usize, const VECTORS: usize, const IS_FULL: bool> {
-    worker: &'a Worker<'a, T, IS_FULL>,
+struct Results<'a, T, const N: usize, const VECTORS: usize, Q> {
+    worker: &'a Worker<'a, T, Q>,
     /// Distances from the mean.
     x: &'a Columns<N, VECTORS>,
     /// The inverse of the deviation.
@@ -400,9 +487,7 @@ struct Results<'a, T, const N: usize, const VECTORS: usize, const IS_FULL: bool>
     to: *mut T,
 }
 
-impl<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL: bool> Visitor<f32>
-    for Results<'_, T, N, VECTORS, IS_FULL>
-{
+impl<T: InF32, const N: usize, const VECTORS: usize, Q: Kind> Visitor<f32> for Results<'_, T, N, VECTORS, Q> {
     #[inline(always)]
     fn visit(self, function: impl Fn(f32) -> f32 + Copy) {
         let mut shared = self.shared;
@@ -424,9 +509,7 @@ impl<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL: bool> Visito
     }
 }
 
-impl<T: InF32, const N: usize, const VECTORS: usize, const IS_FULL: bool>
-    Results<'_, T, N, VECTORS, IS_FULL>
-{
+impl<T: InF32, const N: usize, const VECTORS: usize, Q: Kind> Results<'_, T, N, VECTORS, Q> {
     /// The results without a bias and an activation.
     #[inline(always)]
     fn scaled<const HAS_WEIGHT: bool>(self) {

@@ -115,7 +115,7 @@ staying_sums! {
 }
 
 macro_rules! kept_norms {
-    ($(#[kernel] fn $name:ident: $ty:ident, $is_full:literal;)*) => { $(
+    ($(#[kernel] fn $name:ident: $ty:ident, $kind:ident;)*) => { $(
         #[doc = concat!("[`Norm`] of rows of ", stringify!($ty), " in registers.")]
         ///
         /// # Safety
@@ -134,16 +134,51 @@ macro_rules! kept_norms {
             const N: usize = VECTOR_BYTES / size_of::<$ty>();
             const VECTORS: usize = kept_vectors(size_of::<$ty>());
             // SAFETY: the caller's promise.
-            unsafe { kept::run::<$ty, N, VECTORS, $is_full>(&plan, &function, &tensors) }
+            unsafe {
+                kept::run::<$ty, N, VECTORS, kept::$kind>(&plan, &function, &tensors, core::ptr::null_mut())
+            }
         }
     )* };
 }
 
 kept_norms! {
-    #[kernel] fn norm_kept_f32: f32, true;
-    #[kernel] fn norm_kept_f16: f16, true;
-    #[kernel] fn norm_kept_bf16: bf16, true;
-    #[kernel] fn norm_kept_part_f32: f32, false;
-    #[kernel] fn norm_kept_part_f16: f16, false;
-    #[kernel] fn norm_kept_part_bf16: bf16, false;
+    #[kernel] fn norm_kept_f32: f32, Full;
+    #[kernel] fn norm_kept_f16: f16, Full;
+    #[kernel] fn norm_kept_bf16: bf16, Full;
+    #[kernel] fn norm_kept_part_f32: f32, Part;
+    #[kernel] fn norm_kept_part_f16: f16, Part;
+    #[kernel] fn norm_kept_part_bf16: bf16, Part;
+}
+
+macro_rules! drawn_norms {
+    ($(#[kernel] fn $name:ident: $ty:ident, $kind:ident;)*) => { $(
+        #[doc = concat!("[`Norm`] of rows of ", stringify!($ty), " in registers, which blocks draw.")]
+        ///
+        /// # Safety
+        /// As for [`kept::run`].
+        #[kernel(launch_bounds(KEPT_WARPS * LANES, KEPT_RESIDENT))]
+        pub unsafe fn $name(
+            plan: Plan,
+            function: Norm,
+            x: *const $ty,
+            residual: *const $ty,
+            counter: *mut u32,
+            y: *mut $ty,
+            sum: *mut $ty,
+        ) {
+            let tensors = Tensors::new([x, residual, core::ptr::null()], [y, sum]);
+            const N: usize = VECTOR_BYTES / size_of::<$ty>();
+            const VECTORS: usize = kept_vectors(size_of::<$ty>());
+            // SAFETY: the caller's promise.
+            unsafe { kept::run::<$ty, N, VECTORS, kept::$kind>(&plan, &function, &tensors, counter) }
+        }
+    )* };
+}
+
+drawn_norms! {
+    #[kernel] fn norm_drawn_f32: f32, Drawn;
+    #[kernel] fn norm_drawn_f16: f16, Drawn;
+    #[kernel] fn norm_drawn_bf16: bf16, Drawn;
+    #[kernel] fn norm_drawn_shared_f16: f16, DrawnShared;
+    #[kernel] fn norm_drawn_shared_bf16: bf16, DrawnShared;
 }

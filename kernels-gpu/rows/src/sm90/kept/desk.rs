@@ -1,6 +1,9 @@
 //! Words between threads of a row in registers: sums of a block, then of a cluster.
 
-use crate::plan::{CLUSTER_TURNS, KEPT_ALONE_BYTES, KEPT_BYTES, KEPT_WARPS, MAX_CLUSTER, Plan};
+use super::Kind;
+use crate::plan::{
+    CLUSTER_PLACES, CLUSTER_TURNS, DRAWN_BYTES, KEPT_ALONE_BYTES, KEPT_BYTES, KEPT_WARPS, MAX_CLUSTER, Plan,
+};
 use cuda_std::warp::{FULL_MASK, sync_warp};
 use cuda_std::{cluster, mbarrier, thread, vector};
 use primitives::shared_plan::{Mbarrier, SharedPlan, SharedType};
@@ -17,6 +20,8 @@ shared_plan! {
         warps[SIDES * KEPT_WARPS]: Two,
         /// Says that the block's row has come.
         full[1]: Mbarrier,
+        /// Where blocks draw, the row that comes next.
+        next[1]: Word,
         /// Rows begin at a multiple of 128.
         rest: Rest,
     }
@@ -31,6 +36,21 @@ shared_plan! {
         /// Rows begin at a multiple of 128.
         rest: Rest,
     }
+}
+shared_plan! {
+    /// The same of blocks that draw rows: as many as there are.
+    pub struct DrawnDesk {
+        /// Of the cluster's blocks, of many rows: places are written again.
+        parts[CLUSTER_PLACES * MAX_CLUSTER]: Part,
+        /// Says that those of a row have come.
+        gathered[CLUSTER_PLACES]: Mbarrier,
+        /// Rows begin at a multiple of 128.
+        rest: Rest,
+    }
+}
+shared_bytes! {
+    /// A row's number.
+    pub struct Word(size_of::<u32>(), align 4);
 }
 shared_bytes! {
     /// Two numbers.
@@ -47,6 +67,13 @@ shared_bytes! {
 
 const _: () = assert!(<Desk as SharedPlan>::TOTAL == KEPT_ALONE_BYTES);
 const _: () = assert!(<Desk as SharedPlan>::TOTAL + <ClusterDesk as SharedPlan>::TOTAL == KEPT_BYTES);
+const _: () = assert!(<Desk as SharedPlan>::TOTAL + <DrawnDesk as SharedPlan>::TOTAL == DRAWN_BYTES);
+
+/// Rows from one barrier of a cluster that draws to the next, once there are such: a place is written when
+/// all threads have come to one behind the row that they read there.
+const BETWEEN: u32 = CLUSTER_PLACES / 2;
+/// Rows from the arrival at it to the wait. The arrival waits for stores of the row before, so it is rare.
+const EARLY: u32 = BETWEEN / 2;
 
 /// Known of the part of a row in a block, or of the row, from whose numbers `pivot` was subtracted.
 #[derive(Clone, Copy)]
@@ -57,6 +84,8 @@ pub struct Deviations {
     pub lacking: f32,
     /// The sum of squares of distances from the mean.
     pub squares: f32,
+    /// To the cluster, from its first block.
+    pub word: f32,
 }
 
 /// A thread of a block, and of a cluster.
@@ -64,6 +93,7 @@ pub struct Deviations {
 pub struct Member {
     desk: Desk,
     of_cluster: ClusterDesk,
+    drawn: DrawnDesk,
     /// Number in the block.
     pub thread: u32,
     /// Rank of the block in its cluster.
@@ -75,8 +105,9 @@ impl Member {
     #[inline(always)]
     pub fn new(plan: &Plan, base: u32) -> Self {
         let rank = if plan.cluster > 1 { cluster::block_rank() } else { 0 };
-        let of_cluster = ClusterDesk::new(base + KEPT_ALONE_BYTES);
-        Self { desk: Desk::new(base), of_cluster, thread: thread::thread_idx_x(), rank }
+        let behind = base + KEPT_ALONE_BYTES;
+        let (of_cluster, drawn) = (ClusterDesk::new(behind), DrawnDesk::new(behind));
+        Self { desk: Desk::new(base), of_cluster, drawn, thread: thread::thread_idx_x(), rank }
     }
 
     /// The barrier that says that the block's row has come.
@@ -85,12 +116,45 @@ impl Member {
         self.desk.full(0)
     }
 
-    /// Makes the barriers, those of a cluster for so many rows, and says so to the cluster.
+    /// Says which row comes next.
+    ///
+    /// # Safety
+    /// One thread calls it, when all have read the last one, and before it arrives at the row's barrier.
+    #[inline(always)]
+    pub unsafe fn publish(&self, row: u32) {
+        // SAFETY: the block's own place.
+        unsafe { vector::store_shared(self.desk.next(0), row) }
+    }
+
+    /// The row that has come.
+    ///
+    /// # Safety
+    /// Its barrier has been waited for.
+    #[inline(always)]
+    pub unsafe fn published(&self) -> u32 {
+        // SAFETY: the block's own place.
+        unsafe { vector::load_shared(self.desk.next(0)) }
+    }
+
+    /// The barrier of this place of the cluster's exchanges.
+    #[inline(always)]
+    fn gathered<Q: Kind>(&self, place: u32) -> u32 {
+        if Q::DRAWS { self.drawn.gathered(place) } else { self.of_cluster.gathered(place) }
+    }
+
+    /// A block's part there.
+    #[inline(always)]
+    fn part<Q: Kind>(&self, place: u32, rank: u32) -> u32 {
+        let part = place * MAX_CLUSTER + rank;
+        if Q::DRAWS { self.drawn.parts(part) } else { self.of_cluster.parts(part) }
+    }
+
+    /// Makes the barriers, those of a cluster for so many rows or places, and says so to the cluster.
     ///
     /// # Safety
     /// All threads of the block call it first, and `cluster::wait` behind it where there is a cluster.
     #[inline(always)]
-    pub unsafe fn prepare(&self, plan: &Plan, rows: u32) {
+    pub unsafe fn prepare<Q: Kind>(&self, plan: &Plan, rows: u32) {
         let is_of_cluster = plan.cluster > 1 && self.thread < rows;
         // SAFETY: the block's own places, which nothing uses yet.
         unsafe {
@@ -102,12 +166,12 @@ impl Member {
                 mbarrier::init(self.full(), 1);
             }
             if is_of_cluster {
-                mbarrier::init(self.of_cluster.gathered(self.thread), 1);
+                mbarrier::init(self.gathered::<Q>(self.thread), 1);
             }
             mbarrier::fence_init();
             thread::sync_threads();
-            if is_of_cluster {
-                let gathered = self.of_cluster.gathered(self.thread);
+            if is_of_cluster && !Q::DRAWS {
+                let gathered = self.gathered::<Q>(self.thread);
                 mbarrier::arrive_expect_tx(gathered, plan.cluster * Part::BYTES);
             }
             if plan.cluster > 1 {
@@ -152,7 +216,7 @@ impl Member {
     /// All threads of the cluster call it or [`squares`](Self::squares) once for each of its rows, in order,
     /// with their block's own.
     #[inline(always)]
-    pub unsafe fn of_cluster(
+    pub unsafe fn of_cluster<Q: Kind>(
         &self,
         plan: &Plan,
         own: Deviations,
@@ -161,7 +225,7 @@ impl Member {
     ) -> Deviations {
         // SAFETY: the caller's contract.
         unsafe {
-            let [pivot, lacking, squares, _] = self.gather(plan, own, turn);
+            let [pivot, lacking, squares, word] = self.gather::<Q>(plan, own, turn);
             let other = self.thread & (plan.cluster - 1);
             let count = (plan.columns - other * share).min(share) as f32;
             let origin = pivot.exchange(From::Lane(0));
@@ -170,7 +234,7 @@ impl Member {
             let of_row = sum * inverse;
             let distance = mean - of_row;
             let [squares] = fold([squares + count * distance * distance], plan.cluster);
-            Deviations { lacking: of_row - (own.pivot - origin), squares, ..own }
+            Deviations { lacking: of_row - (own.pivot - origin), squares, word, ..own }
         }
     }
 
@@ -179,12 +243,12 @@ impl Member {
     /// # Safety
     /// As for [`of_cluster`](Self::of_cluster).
     #[inline(always)]
-    pub unsafe fn squares(&self, plan: &Plan, own: Deviations, turn: u32) -> Deviations {
+    pub unsafe fn squares<Q: Kind>(&self, plan: &Plan, own: Deviations, turn: u32) -> Deviations {
         // SAFETY: the caller's contract.
         unsafe {
-            let [_, _, squares, _] = self.gather(plan, own, turn);
+            let [_, _, squares, word] = self.gather::<Q>(plan, own, turn);
             let [squares] = fold([squares], plan.cluster);
-            Deviations { squares, ..own }
+            Deviations { squares, word, ..own }
         }
     }
 
@@ -194,18 +258,54 @@ impl Member {
     /// # Safety
     /// As for [`of_cluster`](Self::of_cluster).
     #[inline(always)]
-    unsafe fn gather(&self, plan: &Plan, own: Deviations, turn: u32) -> [f32; 4] {
-        let (first, gathered) = (turn * MAX_CLUSTER, self.of_cluster.gathered(turn));
+    unsafe fn gather<Q: Kind>(&self, plan: &Plan, own: Deviations, turn: u32) -> [f32; 4] {
+        let (place, phase) =
+            if Q::DRAWS { (turn % CLUSTER_PLACES, turn / CLUSTER_PLACES % 2) } else { (turn, 0) };
+        let gathered = self.gathered::<Q>(place);
         // SAFETY: the caller's contract.
         unsafe {
+            if Q::DRAWS {
+                self.order(turn);
+                if self.thread == 0 {
+                    mbarrier::arrive_expect_tx(gathered, plan.cluster * Part::BYTES);
+                }
+            }
             if self.thread < plan.cluster {
-                let to = cluster::map_shared(self.of_cluster.parts(first + self.rank), self.thread);
-                let words = [own.pivot, own.lacking, own.squares, 0.0];
+                let to = cluster::map_shared(self.part::<Q>(place, self.rank), self.thread);
+                let words = [own.pivot, own.lacking, own.squares, own.word];
                 cluster::store_async_v4(to, words, cluster::map_shared(gathered, self.thread));
             }
-            mbarrier::wait_parity(gathered, 0);
+            mbarrier::wait_parity(gathered, phase);
             let other = self.thread & (plan.cluster - 1);
-            vector::load_shared_v4(self.of_cluster.parts(first + other))
+            vector::load_shared_v4(self.part::<Q>(place, other))
+        }
+    }
+
+    /// Sees to it that all have read what is written over with this row and the next ones.
+    ///
+    /// # Safety
+    /// All threads of the cluster call it for its rows in order, and at the end [`leave`](Self::leave).
+    #[inline(always)]
+    unsafe fn order(&self, turn: u32) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            if turn % BETWEEN == BETWEEN - EARLY && turn >= CLUSTER_PLACES - EARLY {
+                cluster::arrive();
+            } else if turn.is_multiple_of(BETWEEN) && turn >= CLUSTER_PLACES {
+                cluster::wait();
+            }
+        }
+    }
+
+    /// Waits for the barrier at which this thread has arrived, if it has, after so many rows.
+    ///
+    /// # Safety
+    /// All threads of the cluster call it, after as many rows.
+    #[inline(always)]
+    pub unsafe fn leave(&self, turns: u32) {
+        if turns > CLUSTER_PLACES - EARLY && (turns - 1) % BETWEEN >= BETWEEN - EARLY {
+            // SAFETY: the caller's contract.
+            unsafe { cluster::wait() }
         }
     }
 }

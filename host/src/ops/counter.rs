@@ -1,4 +1,4 @@
-//! The word from which the blocks of a launch draw the numbers of their tiles.
+//! The word from which the blocks of a launch draw the numbers of their tiles, or of their rows.
 //!
 //! It is 0 between launches: each puts 0 in again. So launches of a stream, one behind the other, share a
 //! word that is cleared once. Cleared before each launch, it would keep the launch from overlapping with the
@@ -9,7 +9,7 @@
 //! * A graph may be replayed beside launches of the stream, so a captured launch has a word of its own, which
 //!   the graph keeps and clears. Replays of one graph follow each other, on whatever streams.
 //! * A capture that a program begins by the driver's own calls is unknown here, and would take the stream's
-//!   word into its graph: launches of attention do not belong in one.
+//!   word into its graph: launches of attention and of norms do not belong in one.
 //! * While one stream is captured, others draw from their words as always: they are not part of the graph.
 //! * A stream that goes frees its word behind its work. Its queue may be another stream's afterwards, which
 //!   makes a word of its own.

@@ -1,0 +1,206 @@
+//! Rows in registers that blocks draw from a counter: which norms, and whether weights go to shared memory.
+//!
+//! One H200, 2026-11-28, in turns: ms of the rule without draws (`kept.rs`), with draws, and with draws and
+//! weights in shared memory; * is what runs. `record/h200/2026-11-28/rows_drawn_trial.txt` in `benches` has
+//! the others.
+//!
+//! | bf16 | layer norm | and GELU | RMS norm | residual and layer norm |
+//! |---|---|---|---|---|
+//! | 4096 | .0674*, .0670, .0669 | .0728*, .0725, .0724 | .0668*, .0666, .0668 | .1323*, .1345, .1346 |
+//! | 8192 | .0693, .0668, .0664* | .0745*, .0746, .0776 | .0671, .0665, .0665* | .1311*, .1345, .1346 |
+//! | 16384 | .0721, .0675, .0670* | .0829, .0789*, .0822 | .0688, .0668, .0668* | .1358*, .1356, .1356 |
+//! | 32768 | .0748, .0726, .0714* | .0874, .0854*, .0898 | .0707, .0688, .0690* | .1371*, .1365, .1366 |
+//! | 65536 | .0784, .0757, .0733* | .0924, .0911*, .0947 | .0725, .0703, .0702* | .1428, .1375, .1366* |
+//!
+//! | f32 | layer norm | and GELU | RMS norm | residual and layer norm |
+//! |---|---|---|---|---|
+//! | 8192 | .1316*, .1346 | .1416*, .1427 | .1305*, .1339 | .2626*, .2720 |
+//! | 16384 | .1406, .1359* | .1457, .1421* | .1336*, .1355 | .2662*, .2781 |
+//! | 32768 | .1404, .1385* | .1457, .1426* | .1372, .1355* | .2742*, .2792 |
+//! | 65536 | .1424*, .1422 | .1504*, .1505 | .1372, .1357* | .2827*, .2807 |
+//!
+//! At 768 columns draws take 1.11 to 1.68 times as long: a row is too short for one. The trial's clusters
+//! wrote 16 places of exchanges again without a barrier, which nothing makes safe. Here there are 64, and
+//! barriers from the 49th row of a cluster on: one every eight rows took away most of the gain.
+//! This form was not measured yet.
+//!
+//! The trial had a weight and a bias, or in RMS norms a weight alone. Layer norms with a weight alone go by
+//! RMS norm's here as in `kept.rs`; those with nothing, and RMS norms of residuals, do not draw. f16 goes by
+//! bf16, a length by the nearest power of two, and rows that leave some threads less do not draw.
+
+use super::kept::{nearest_power, resident};
+use super::{KEPT_ALONE_BYTES, KEPT_BYTES, KEPT_RESIDENT, KEPT_WARPS, KeptNorm, Plan, Shape};
+
+/// Places of a cluster's exchanges, one for a row, that are used again.
+pub const CLUSTER_PLACES: u32 = 64;
+/// Bytes of shared memory before the row, of a block in a cluster that draws rows.
+pub const DRAWN_BYTES: u32 = KEPT_ALONE_BYTES + 8704;
+/// Bytes of shared memory of a multiprocessor, and what a block takes beside its own.
+const MULTIPROCESSOR_BYTES: u32 = 228 << 10;
+const RESERVED_BYTES: u32 = 1 << 10;
+
+/// How blocks draw rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drawing {
+    /// Weight and bias stay in global memory.
+    Plain,
+    /// They go to shared memory.
+    Shared,
+}
+
+impl Drawing {
+    /// How, where that is faster than rows that blocks have. The module's page has what was measured.
+    pub const fn of(shape: &Shape, norm: KeptNorm) -> Option<Self> {
+        let (power, is_narrow) = (nearest_power(shape.columns), shape.size == size_of::<u16>());
+        let KeptNorm { is_centered, has_weight, has_bias, has_activation } = norm;
+        if !has_weight || has_bias && !is_centered || has_activation && !has_bias {
+            return None;
+        }
+        match (is_narrow, shape.inputs, power) {
+            (true, 1, 14..) if has_activation => Some(Self::Plain),
+            (true, 1, 13..) if !has_activation => Some(Self::Shared),
+            (true, 2, 16..) if has_bias && !has_activation => Some(Self::Shared),
+            (false, 1, 14 | 15) if has_bias => Some(Self::Plain),
+            (false, 1, 15..) if !has_bias => Some(Self::Plain),
+            _ => None,
+        }
+    }
+
+    /// Bytes of shared memory that weight and bias take, of parts of so many.
+    const fn bytes(self, part_bytes: u32) -> u32 {
+        match self {
+            Self::Plain => 0,
+            Self::Shared => 2 * part_bytes,
+        }
+    }
+}
+
+impl Plan {
+    /// The plan of blocks that draw rows, and how, where that is the fastest. `None` too as for
+    /// [`drawing`](Self::drawing).
+    pub const fn drawn(shape: &Shape, norm: KeptNorm, multiprocessors: u32) -> Option<(Self, Drawing)> {
+        let Some(how) = Drawing::of(shape, norm) else { return None };
+        match Self::drawing(shape, how, multiprocessors) {
+            Some(plan) => Some((plan, how)),
+            None => None,
+        }
+    }
+
+    /// The plan of blocks that draw rows, as many as run at once. `None` where all rows run at once, where
+    /// threads have different numbers of vectors, where shared memory is short, and for rows that
+    /// [`in_registers`](Self::in_registers) has no plan for.
+    pub const fn drawing(shape: &Shape, how: Drawing, multiprocessors: u32) -> Option<Self> {
+        let Some(plan) = Self::in_registers(shape, 1, multiprocessors) else { return None };
+        let warps = plan.consumers / 32;
+        let clusters = resident(multiprocessors, warps as u64, plan.cluster as u64);
+        let places = if plan.cluster > 1 { DRAWN_BYTES - KEPT_BYTES } else { 0 };
+        let shared = plan.shared + places + how.bytes(plan.part_bytes);
+        let bytes = KEPT_RESIDENT * KEPT_WARPS / warps * (shared + RESERVED_BYTES);
+        if shape.rows <= clusters || !plan.is_full(shape.size) || bytes > MULTIPROCESSOR_BYTES {
+            return None;
+        }
+        // A block draws once for each row that it begins, a cluster for each but its first one.
+        let draws = if plan.cluster > 1 { shape.rows - clusters } else { shape.rows };
+        let step = clusters as u32;
+        Some(Self { tiles: draws as u32 - 1, step, blocks: step * plan.cluster, shared, ..plan })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kept::tests::{layer, of};
+    use super::super::tests::{MULTIPROCESSOR, RESERVED, shapes};
+    use super::{Drawing, KEPT_RESIDENT, KEPT_WARPS, KeptNorm, Plan, Shape};
+
+    #[test]
+    fn blocks_draw_where_that_was_fastest() {
+        let (both, gelu) = (layer(false), layer(true));
+        let weight = KeptNorm { has_bias: false, ..both };
+        let rms = KeptNorm { is_centered: false, ..weight };
+        let lengths = [768, 4096, 8192, 16_384, 32_768, 65_536];
+        for (size, inputs, norm, wanted) in [
+            (2, 1, both, "..ssss"),
+            (2, 1, gelu, "...ppp"),
+            (2, 1, weight, "..ssss"),
+            (2, 1, rms, "..ssss"),
+            (2, 2, both, ".....s"),
+            (2, 2, gelu, "......"),
+            (2, 2, rms, "......"),
+            (4, 1, both, "...pp."),
+            (4, 1, gelu, "...pp."),
+            (4, 1, weight, "....pp"),
+            (4, 1, rms, "....pp"),
+            (4, 2, both, "......"),
+            (2, 1, KeptNorm { has_weight: false, ..weight }, "......"),
+            (2, 1, KeptNorm { has_weight: false, ..rms }, "......"),
+            (2, 1, KeptNorm { has_activation: true, ..weight }, "......"),
+            (2, 1, KeptNorm { has_bias: true, ..rms }, "......"),
+            (4, 1, KeptNorm { has_bias: true, ..rms }, "......"),
+        ] {
+            let how = |columns| match Plan::drawn(&of(columns, size, inputs), norm, 132) {
+                None => '.',
+                Some((_, Drawing::Plain)) => 'p',
+                Some((_, Drawing::Shared)) => 's',
+            };
+            assert_eq!(lengths.map(how).iter().collect::<String>(), wanted, "{size} {inputs} {norm:?}");
+        }
+    }
+
+    /// The draws of a launch whose clusters run one behind the other. Each row is taken once.
+    fn draws(plan: &Plan) -> u64 {
+        let (rows, step) = (plan.rows, u64::from(plan.step));
+        let (mut drawn, mut taken) = (0, vec![0; rows as usize]);
+        let mut draw = |given: u64| {
+            drawn += 1;
+            given + drawn - 1
+        };
+        for first in 0..step {
+            if plan.cluster == 1 {
+                let mut row = first;
+                while row < rows {
+                    taken[row as usize] += 1;
+                    row = draw(step);
+                }
+                continue;
+            }
+            let (mut row, mut next) = (first, first + step);
+            while row < rows {
+                taken[row as usize] += 1;
+                let behind = if next < rows { draw(2 * step) } else { next };
+                (row, next) = (next, behind);
+            }
+        }
+        assert!(taken.iter().all(|&times| times == 1), "{plan:?}");
+        drawn
+    }
+
+    #[test]
+    fn blocks_that_draw_run_at_once_and_count_all_draws() {
+        let mut plans = 0;
+        for (shape, how) in shapes().flat_map(|shape| [(shape, Drawing::Plain), (shape, Drawing::Shared)]) {
+            let Some(plan) = Plan::drawing(&shape, how, 132) else { continue };
+            let warps = plan.consumers / 32;
+            let resident = KEPT_RESIDENT * KEPT_WARPS / warps;
+            assert!(resident * (plan.shared + RESERVED) <= MULTIPROCESSOR, "{plan:?}");
+            assert!(plan.blocks <= 132 * resident && plan.blocks == plan.step * plan.cluster, "{plan:?}");
+            assert!(plan.is_full(shape.size) && u64::from(plan.step) < shape.rows, "{plan:?}");
+            assert_eq!(u64::from(plan.tiles) + 1, draws(&plan), "{plan:?}");
+            plans += 1;
+        }
+        assert!(plans > 0);
+    }
+
+    #[test]
+    fn few_rows_and_parts_of_threads_are_not_drawn() {
+        let plan = |shape: Shape| Plan::drawn(&shape, layer(false), 132).map(|(plan, _)| plan);
+        let long = of(16_384, 2, 1);
+        assert_eq!(plan(Shape { rows: 198, ..long }), None, "all rows run at once");
+        let more = plan(Shape { rows: 199, ..long }).map(|plan| [plan.step, plan.tiles, plan.blocks]);
+        assert_eq!(more, Some([198, 0, 396]));
+        assert_eq!(plan(of(14_000, 2, 1)), None, "some threads have less");
+        // Blocks of six warps, of which four run at once: with a residual and weights they have no room.
+        let wide = of(49_152, 2, 2);
+        assert_eq!(Plan::drawing(&wide, Drawing::Shared, 132), None);
+        assert!(Plan::drawing(&wide, Drawing::Plain, 132).is_some());
+    }
+}
