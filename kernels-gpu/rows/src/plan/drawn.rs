@@ -35,6 +35,8 @@ use super::{KEPT_ALONE_BYTES, KEPT_BYTES, KEPT_RESIDENT, KEPT_WARPS, KeptNorm, P
 pub const CLUSTER_PLACES: u32 = 64;
 /// Bytes of shared memory before the row, of a block in a cluster that draws rows.
 pub const DRAWN_BYTES: u32 = KEPT_ALONE_BYTES + 8704;
+/// Parts of rows that weights in shared memory take: of a weight and a bias.
+pub const WEIGHT_PARTS: u32 = 2;
 /// Bytes of shared memory of a multiprocessor, and what a block takes beside its own.
 const MULTIPROCESSOR_BYTES: u32 = 228 << 10;
 const RESERVED_BYTES: u32 = 1 << 10;
@@ -70,7 +72,7 @@ impl Drawing {
     const fn bytes(self, part_bytes: u32) -> u32 {
         match self {
             Self::Plain => 0,
-            Self::Shared => 2 * part_bytes,
+            Self::Shared => WEIGHT_PARTS * part_bytes,
         }
     }
 }

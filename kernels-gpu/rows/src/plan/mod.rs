@@ -6,7 +6,7 @@ mod kept;
 use crate::function::{MAX_INPUTS, MAX_OUTPUTS, MAX_SUMS};
 use primitives::access::VECTOR_BYTES;
 
-pub use drawn::{CLUSTER_PLACES, DRAWN_BYTES, Drawing};
+pub use drawn::{CLUSTER_PLACES, DRAWN_BYTES, Drawing, WEIGHT_PARTS};
 pub use kept::{
     CLUSTER_TURNS, KEPT_ALONE_BYTES, KEPT_BYTES, KEPT_RESIDENT, KEPT_WARPS, KeptNorm, kept_vectors,
 };

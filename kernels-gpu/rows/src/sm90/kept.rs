@@ -32,7 +32,7 @@ mod drawn;
 
 use crate::function::Tensors;
 use crate::norm::{Norm, added};
-use crate::plan::{CLUSTER_PLACES, Plan};
+use crate::plan::{CLUSTER_PLACES, Plan, WEIGHT_PARTS};
 use core::marker::PhantomData;
 use cuda_std::{cluster, grid, mbarrier, misc, shared, thread, tma, vector};
 use desk::{Deviations, Member};
@@ -125,7 +125,8 @@ pub unsafe fn run<T: InF32, const N: usize, const VECTORS: usize, Q: Kind>(
         begin: begin * N as u32,
         piece: if Q::IS_FULL { share } else { (plan.columns / N as u32 - begin).min(share) },
         vector: member.thread / LANES * VECTORS as u32 * LANES + member.thread % LANES,
-        row: base + plan.shared - (plan.inputs + if Q::HAS_SHARED { 2 } else { 0 }) * plan.part_bytes,
+        row: base + plan.shared
+            - (plan.inputs + if Q::HAS_SHARED { WEIGHT_PARTS } else { 0 }) * plan.part_bytes,
         counter,
         kind: PhantomData,
     };

@@ -38,7 +38,7 @@ shared_plan! {
     }
 }
 shared_plan! {
-    /// The same of blocks that draw rows: as many as there are.
+    /// The same of blocks that draw rows, any number of them.
     pub struct DrawnDesk {
         /// Of the cluster's blocks, of many rows: places are written again.
         parts[CLUSTER_PLACES * MAX_CLUSTER]: Part,
