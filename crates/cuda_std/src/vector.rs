@@ -350,7 +350,8 @@ global_store! {
 /// additions are apart from each other. Nothing is read back. sm_90.
 ///
 /// # Safety
-/// `ptr` is aligned to 16 bytes, and its 16 bytes are reached by atomic operations alone; see the module.
+/// `ptr` is aligned to 16 bytes, and no other thread reaches its 16 bytes meanwhile but by atomic operations;
+/// see the module.
 ///
 /// # PTX
 /// `red.relaxed.gpu.global.add.v4.f32`

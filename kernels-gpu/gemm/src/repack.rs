@@ -103,7 +103,7 @@ pub struct RepackPair {
 /// Repacks two matrices of elements of one byte.
 ///
 /// # Safety
-/// What the strides reach from `x` is readable; `y` begins at a 16-byte boundary, holds `batch * rows *
+/// All that the strides reach from `x` is readable; `y` begins at a 16-byte boundary, holds `batch * rows *
 /// pitch` elements, and is apart from `x`; the same of `other_x` and `other_y` and the second matrix. A
 /// matrix without rows has no elements at either. [`RepackShape::blocks`] blocks of both along x, at least
 /// one along z, of [`THREADS`] threads.
@@ -238,7 +238,7 @@ struct Readable {
 impl Readable {
     #[inline(always)]
     fn new<T: Element>(x: *const T, lines: u32, length: u32, stride: u64) -> Self {
-        let (first, bytes) = (x as usize, (length * T::BYTES) as usize);
+        let (first, bytes) = (x as usize, length as usize * size_of::<T>());
         let behind = first + (u64::from(lines - 1) * stride * u64::from(T::BYTES)) as usize + bytes;
         Self { all: [first, behind], has_gaps: stride > u64::from(length), bytes }
     }
@@ -301,8 +301,8 @@ unsafe fn turn_tile<T: Element>(problem: RepackShape, x: *const T, y: *mut T, bl
     }
 }
 
-/// Reads a tile, from this row and column of the matrix on, by units along its columns. Outside of the matrix
-/// there are zeros.
+/// Reads a tile, from this row and column of the matrix on, by units along its columns. What lies
+/// outside of the matrix may be anything.
 ///
 /// # Safety
 /// As for [`turn_tile`]; no thread reads the tile.

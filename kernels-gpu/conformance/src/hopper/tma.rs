@@ -121,8 +121,8 @@ boxes! {
         tma_store_5d(store_5d, reduce_add_5d reduce_min_5d reduce_max_5d reduce_inc_5d reduce_dec_5d reduce_and_5d reduce_or_5d reduce_xor_5d);
 }
 
-/// Loads one box whose rows are shorter than the swizzle's span over words of ones, and writes `bytes` bytes of
-/// it to `out`: rows begin a span apart, and what lies between them stays.
+/// Loads one box whose rows are shorter than the swizzle's span over words of ones, and writes `bytes` bytes
+/// of it to `out`: rows begin a span apart, and what lies between them stays.
 ///
 /// # Safety
 /// The map has boxes of `box_bytes` bytes, whose rows take `bytes` bytes with a span each; the launch gives

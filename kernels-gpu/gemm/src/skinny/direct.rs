@@ -7,7 +7,7 @@
 //!   k runs along B    : each lane a k: 8 of A, 4 columns of B, 32 multiply-adds   added over the lanes by shuffles
 //!   columns run along : each lane 2 columns, 8 k at a time; A by way of shared    each lane its columns
 //!                       memory, where all lanes read the same four rows at once
-//!   one row of f32    : each lane four k of 4 columns of B, by loads of 16 bytes, added over the lanes by shuffles
+//!   one row of f32    : each lane four k of 4 columns of B, by loads of 16 bytes     the same
 //! ```
 //! * **A block** is 8 warps for 8 rows: some groups of columns beside each other, the others along k, whose
 //!   sums are added in their order through shared memory. So results are bitwise repeatable, but depend on

@@ -4,8 +4,9 @@
 //! ```text
 //!   k:   | part 0 | part 1 | part 2 |      a kernel of `instances` takes the parts for a batch of products
 //!            |        |        |
-//!        [m, n]    [m, n]   [m, n]  f32    this kernel: a thread adds the sums of an element, or of four neighbours, in
-//!            `--------+--------'           the order of the parts, and takes them through the epilogue
+//!        [m, n]    [m, n]   [m, n]  f32    this kernel: a thread adds the sums of an element, or of
+//!            `--------+--------'           four neighbours, in the order of the parts, and takes
+//!                     |                    them through the epilogue
 //!                     C
 //! ```
 //! For few tiles and long k, where whole tiles would leave most multiprocessors idle. The order is fixed, so
@@ -23,8 +24,9 @@ use super::four::Four;
 pub const THREADS: u32 = 256;
 /// Blocks side by side on a multiprocessor.
 const RESIDENT: u32 = 4;
-/// Loads of a thread under way at a time, and of the last ones where they are no more than that.
+/// Loads of a thread under way at a time.
 pub const LOADS: u32 = 8;
+/// The same where no more than these are left.
 const FEW_LOADS: u32 = 4;
 
 /// How the parts' sums lie: a dense `[batch, m, n]` of f32 a part, one part behind the other.

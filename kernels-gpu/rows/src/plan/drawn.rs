@@ -29,7 +29,10 @@
 //! bf16, a length by the nearest power of two, and rows that leave some threads less do not draw.
 
 use super::kept::{nearest_power, resident};
-use super::{KEPT_ALONE_BYTES, KEPT_BYTES, KEPT_RESIDENT, KEPT_WARPS, KeptNorm, Plan, Shape};
+use super::{
+    KEPT_ALONE_BYTES, KEPT_BYTES, KEPT_RESIDENT, KEPT_WARPS, KeptNorm, MULTIPROCESSOR_BYTES, Plan,
+    RESERVED_BYTES, Shape,
+};
 
 /// Places of a cluster's exchanges, one for a row, that are used again.
 pub const CLUSTER_PLACES: u32 = 64;
@@ -37,9 +40,6 @@ pub const CLUSTER_PLACES: u32 = 64;
 pub const DRAWN_BYTES: u32 = KEPT_ALONE_BYTES + 8704;
 /// Parts of rows that weights in shared memory take: of a weight and a bias.
 pub const WEIGHT_PARTS: u32 = 2;
-/// Bytes of shared memory of a multiprocessor, and what a block takes beside its own.
-const MULTIPROCESSOR_BYTES: u32 = 228 << 10;
-const RESERVED_BYTES: u32 = 1 << 10;
 
 /// How blocks draw rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +111,8 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::super::kept::tests::{layer, of};
-    use super::super::tests::{MULTIPROCESSOR, RESERVED, shapes};
+    use super::super::tests::shapes;
+    use super::super::{MULTIPROCESSOR_BYTES, RESERVED_BYTES};
     use super::{Drawing, KEPT_RESIDENT, KEPT_WARPS, KeptNorm, Plan, Shape};
 
     #[test]
@@ -183,7 +184,7 @@ mod tests {
             let Some(plan) = Plan::drawing(&shape, how, 132) else { continue };
             let warps = plan.consumers / 32;
             let resident = KEPT_RESIDENT * KEPT_WARPS / warps;
-            assert!(resident * (plan.shared + RESERVED) <= MULTIPROCESSOR, "{plan:?}");
+            assert!(resident * (plan.shared + RESERVED_BYTES) <= MULTIPROCESSOR_BYTES, "{plan:?}");
             assert!(plan.blocks <= 132 * resident && plan.blocks == plan.step * plan.cluster, "{plan:?}");
             assert!(plan.is_full(shape.size) && u64::from(plan.step) < shape.rows, "{plan:?}");
             assert_eq!(u64::from(plan.tiles) + 1, draws(&plan), "{plan:?}");

@@ -201,7 +201,8 @@ const fn filling(mut turns: u32, rows: u64, resident: u64) -> u32 {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::tests::{MULTIPROCESSOR, RESERVED, holds, shapes};
+    use super::super::tests::{holds, shapes};
+    use super::super::{MULTIPROCESSOR_BYTES, RESERVED_BYTES};
     use super::{
         CLUSTER_TURNS, KEPT_RESIDENT, KEPT_WARPS, KeptNorm, Plan, Shape, kept_vectors, nearest_power,
         resident,
@@ -237,7 +238,7 @@ pub(super) mod tests {
             let last = shape.columns * shape.size as u32 / 16 * 16 - (plan.cluster - 1) * plan.row_bytes;
             assert!(last > 0 && last <= plan.row_bytes, "the last block has a part: {plan:?}");
             let resident = KEPT_RESIDENT * KEPT_WARPS / warps;
-            assert!(resident * (plan.shared + RESERVED) <= MULTIPROCESSOR, "{plan:?}");
+            assert!(resident * (plan.shared + RESERVED_BYTES) <= MULTIPROCESSOR_BYTES, "{plan:?}");
             plans += 1;
         }
         assert!(plans > 0);

@@ -271,8 +271,7 @@ impl Plan {
             return None;
         }
         let stage_bytes = shape.inputs * part_bytes;
-        // The system takes 1 KiB of each block.
-        let room = (228 << 10) / resident - (1 << 10) - STAY_CONTROL_BYTES;
+        let room = MULTIPROCESSOR_BYTES / resident - RESERVED_BYTES - STAY_CONTROL_BYTES;
         let stages = room / (warps * stage_bytes);
         let stages = if stages > EXCHANGES { EXCHANGES } else { stages };
         if stages < 2 {
@@ -396,14 +395,16 @@ pub const HELD_BYTES: u32 = 512;
 const HELD_LEAST: u32 = 128;
 /// Bytes of shared memory before the ring.
 pub const CONTROL_BYTES: u32 = 2432;
+/// Bytes of shared memory of a multiprocessor, and what the system takes of them for each block.
+const MULTIPROCESSOR_BYTES: u32 = 228 << 10;
+const RESERVED_BYTES: u32 = 1 << 10;
 
 #[cfg(test)]
 mod tests {
-    use super::{CONTROL_BYTES, EXCHANGES, HELD_BYTES, MAX_CLUSTER, MAX_STAGES, Plan, STAY_WARPS, Shape};
-
-    /// Shared memory of a multiprocessor, and what each block takes beside its own.
-    pub(super) const MULTIPROCESSOR: u32 = 228 << 10;
-    pub(super) const RESERVED: u32 = 1 << 10;
+    use super::{
+        CONTROL_BYTES, EXCHANGES, HELD_BYTES, MAX_CLUSTER, MAX_STAGES, MULTIPROCESSOR_BYTES, Plan,
+        RESERVED_BYTES, STAY_WARPS, Shape,
+    };
 
     pub(super) fn shapes() -> impl Iterator<Item = Shape> {
         let columns = [1, 7, 8, 33, 768, 1000, 4096, 8192, 16_384, 32_768, 50_257, 65_536, 128_256, 1 << 20];
@@ -434,7 +435,7 @@ mod tests {
         assert!(plan.cluster == 1 || plan.team == plan.consumers, "a cluster's blocks are a team: {plan:?}");
         let vectors = shape.columns * shape.size as u32 / 16;
         assert!(plan.cluster * plan.row_bytes >= vectors * 16, "{plan:?}");
-        assert!(plan.shared + RESERVED <= MULTIPROCESSOR, "{plan:?}");
+        assert!(plan.shared + RESERVED_BYTES <= MULTIPROCESSOR_BYTES, "{plan:?}");
         assert_eq!(plan.blocks % plan.cluster, 0, "{plan:?}");
     }
 
@@ -445,7 +446,7 @@ mod tests {
             holds(&shape, &plan);
             assert!(u64::from(plan.blocks / plan.cluster * plan.tile) >= shape.rows, "{plan:?}");
             assert!(plan.shared >= HELD_BYTES + shape.inputs * plan.tile * plan.row_bytes, "{plan:?}");
-            assert!(2 * (plan.shared + RESERVED) <= MULTIPROCESSOR, "{plan:?}");
+            assert!(2 * (plan.shared + RESERVED_BYTES) <= MULTIPROCESSOR_BYTES, "{plan:?}");
         }
         let long = Shape {
             rows: 1,
@@ -487,7 +488,7 @@ mod tests {
             let warps = plan.consumers / 32;
             let resident = plan.blocks.div_ceil(132);
             assert!(resident * warps <= STAY_WARPS, "{plan:?}");
-            assert!(resident * (plan.shared + RESERVED) <= MULTIPROCESSOR, "{plan:?}");
+            assert!(resident * (plan.shared + RESERVED_BYTES) <= MULTIPROCESSOR_BYTES, "{plan:?}");
             let columns = warps * plan.part_bytes / shape.size as u32;
             assert!(columns >= shape.columns, "{plan:?}");
             plans += 1;

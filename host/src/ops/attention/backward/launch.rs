@@ -81,7 +81,8 @@ pub(super) fn launch(
         rows
     };
     let words = Order::words(rows / tile as usize);
-    // SAFETY: numbers have no invalid values; the first kernel writes all of them before others read them.
+    // SAFETY: numbers have no invalid values; the first kernel writes all of them before others read them, but the
+    // sums of whole heads, whose first part is stored before it is read.
     let mut workspace = unsafe {
         Workspace {
             order: is_ordered.then(|| DeviceBuffer::uninit(stream, words)).transpose()?,
@@ -92,7 +93,7 @@ pub(super) fn launch(
     };
     let launched = Launched { params, packed };
     // SAFETY: shapes, strides and lengths are checked, gradients do not overlap themselves; the workspace has
-    // the rows that the kernels pad to; a block for each tile.
+    // the rows that the kernels pad to; a block for each tile, or for whole heads as many as have sums.
     unsafe {
         if tiles > 0 {
             begin(stream, problem.dtype, tiles, entry, launched, &forward, gradient, &mut workspace)?;
@@ -115,7 +116,7 @@ pub(super) fn launch(
 
 /// Blocks that share whole heads out: one a multiprocessor, each with sums of its own.
 fn blocks_of_heads(params: AttentionParams, stream: &Stream) -> u32 {
-    // As many as tiles of the longest keys.
+    // A tile as long as all keys is a head.
     let heads = KeyTiles::new(&params, params.keys.max(1)).count();
     stream.device().properties().sm_count.min(heads).max(1)
 }

@@ -30,6 +30,8 @@ const MOST_WAVES: u32 = 12;
 /// Columns of a tile at least, where it is narrower than the kernel's, and columns of tiles more than of the
 /// widest, at most.
 const NARROWEST: u32 = 136;
+// Else boxes would be as wide as the last tile for the kernel, and as wide as n for the map.
+const _: () = assert!(NARROWEST >= K_BYTES / 2, "a line of 16 bits is a tile's at most");
 const MORE_COLUMNS: u32 = 8;
 /// Waves of a block of C, where it is computed in blocks.
 const WAVES_OF_BLOCKS: [u32; 3] = [1, 2, 4];

@@ -31,8 +31,8 @@ pub(crate) fn operand_map<'a>(
     swizzled_map(matrix.data, matrix.dtype, lines, (batch, stride), box_dims, Swizzle::B128)
 }
 
-/// A map of a batch of matrices: lines of contiguous elements, in boxes of `box_dims` elements and lines, with
-/// the swizzle of lines that long.
+/// A map of a batch of matrices: lines of contiguous elements, in boxes of `box_dims` elements and lines,
+/// with the swizzle of lines that long.
 pub(crate) fn map<'a>(
     data: DeviceView<'a, u8>,
     dtype: DType,
