@@ -77,8 +77,8 @@ impl<C: Config> Consumer<'_, C> {
         part: &mut C::QueryGradient,
         state: PipelineState<Of<C>>,
     ) {
-        // SAFETY: the caller's contract. The sums are the thread's own, so its stores, additions and loads of an
-        // address stay in the program's order.
+        // SAFETY: the caller's contract. The sums are the thread's own, so its stores, additions and loads of
+        // an address stay in the program's order.
         unsafe {
             let told = Part::told(self.shared.parts(Part::number_before(state)));
             let sums = self.sums(told.row as usize);
