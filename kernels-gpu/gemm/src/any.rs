@@ -75,8 +75,8 @@ struct Unit([f32; SQUARE as usize]);
 ///
 /// # Safety
 /// All that the layouts reach from the pointers is readable, C writable too and apart from all else; the
-/// epilogue is as [`EpilogueParams`] says. [`tiles`] blocks along x, at least one along z, of [`THREADS`] threads.
-/// With [`Activation::SwiGlu`] `n` is even.
+/// epilogue is as [`EpilogueParams`] says. [`tiles`] blocks along x, at least one along z, of [`THREADS`]
+/// threads. With [`Activation::SwiGlu`] `n` is even.
 #[kernel(launch_bounds(THREADS, MIN_BLOCKS))]
 pub unsafe fn gemm_any(gemm: StridedGemm, epilogue: EpilogueParams, a: *const u8, b: *const u8, c: *mut u8) {
     let StridedGemm { m, batch, .. } = gemm;
