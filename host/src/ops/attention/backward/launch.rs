@@ -81,8 +81,8 @@ pub(super) fn launch(
         rows
     };
     let words = Order::words(rows / tile as usize);
-    // SAFETY: numbers have no invalid values; the first kernel writes all of them before others read them, but
-    // the sums of whole heads, whose first part is stored before it is read.
+    // SAFETY: numbers have no invalid values; the first kernel writes all of them before others read them,
+    // but the sums of whole heads, whose first part is stored before it is read.
     let mut workspace = unsafe {
         Workspace {
             order: is_ordered.then(|| DeviceBuffer::uninit(stream, words)).transpose()?,
