@@ -22,8 +22,8 @@
 //! At 768 columns draws take 1.11 to 1.68 times as long: a row is too short for one. The trial's clusters
 //! wrote 16 places of exchanges again without a barrier, which nothing makes safe. Here there are 64, and
 //! barriers from the 49th row of a cluster on: one every eight rows took away most of the gain.
-//! In this form (`rows_drawn.csv` of that day): layer norm in bf16 .0668, .0673, .0718, .0737 from 8192 columns
-//! on; in f32 .1367 and .1405, so at 32768 it gains nothing.
+//! In this form (`rows_drawn.csv` of that day): layer norm in bf16 .0668, .0673, .0718, .0737 from 8192
+//! columns on; in f32 .1367 and .1405, so at 32768 it gains nothing.
 //!
 //! The trial had a weight and a bias, or in RMS norms a weight alone. Layer norms with a weight alone go by
 //! RMS norm's here as in `kept.rs`; those with nothing, and RMS norms of residuals, do not draw. f16 goes by
