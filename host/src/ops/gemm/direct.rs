@@ -15,7 +15,6 @@ use super::backend::Backend;
 use super::check::invalid;
 use super::config::{Candidate, Config, Kernel, Rejection, Repack};
 use super::matmul::Matmul;
-use super::matrix::ROW_ALIGNMENT;
 use super::problem::{Operand, Order, Precision, Problem};
 use super::repack::{self, MAX_BATCH_BLOCKS};
 use super::select::{CandidateSink, DeviceCapabilities};
@@ -46,9 +45,6 @@ const ACROSS_PER_US: f64 = 12.7e3;
 /// How much longer a step takes for each line of A that a warp's load reads, where k runs along B and not
 /// along A: 8 x 6312 x 317 and 32 x 152 x 2072 on an H200.
 const SCATTERED: f64 = 0.0625;
-/// Steps that one is where a single row reads four elements at a time: 14 x 1 x 3648 x 768 takes 47.3 us on
-/// an H200 for an estimate of 56.3, 1 x 1024 x 8192 10.9 for 12.4.
-const QUADS: f64 = kernel::QUAD as f64;
 /// How much of memory's rate the first reading of operands has.
 const READ: f64 = 0.555;
 /// B beyond this many bytes comes from memory for each group of rows anew, in pieces of one line, or of more;
@@ -147,25 +143,13 @@ fn estimate_us(groups: Groups, b: &Layout, problem: &Problem, device: &DeviceCap
     let waves = blocks.div_ceil(u64::from(sm_count * kernel::RESIDENT)) as f64;
     let round = if runs_across { ROUND_ACROSS_US } else { ROUND_ALONG_US };
     let round = if bytes_of_b(problem) > KEPT_BYTES { round + FROM_MEMORY_US } else { round };
-    let together = if is_one_row(problem) { QUADS } else { 1.0 };
-    let steps = (f64::from(k) / (f64::from(groups.depth()) * together)).ceil();
-    let rounds = steps * if runs_across { ROUNDS_ACROSS } else { 1.0 };
+    let rounds = f64::from(k.div_ceil(groups.depth())) * if runs_across { ROUNDS_ACROSS } else { 1.0 };
     let waiting = waves * rounds * round + (waves - 1.0) * FOLLOWED_US;
-    let rate = if runs_across { ACROSS_PER_US } else { ALONG_PER_US * together };
+    let rate = if runs_across { ACROSS_PER_US } else { ALONG_PER_US };
     let of_block = f64::from(groups.columns(b)) * f64::from(k.next_multiple_of(kernel::STEP));
     let busy = blocks.div_ceil(u64::from(sm_count)) as f64 * of_block / rate;
     let busy = if is_scattered(problem) { (1.0 + SCATTERED * lines_of_a(problem)) * busy } else { busy };
     START_US + beside(waiting + busy, memory_us(groups, b, problem, device))
-}
-
-/// Is there a single row of f32, and do columns of B begin at 16 bytes?
-fn is_one_row(problem: &Problem) -> bool {
-    let Problem { m, k, b, .. } = *problem;
-    m == 1
-        && b.dtype == DType::F32
-        && b.order == Order::Columns
-        && k.is_multiple_of(kernel::QUAD)
-        && u64::from(b.alignment) >= ROW_ALIGNMENT
 }
 
 /// Lines of A that the lanes of a warp read at a time, each an element at its k.
@@ -186,8 +170,7 @@ fn memory_us(groups: Groups, b: &Layout, problem: &Problem, device: &DeviceCapab
     let of_b = bytes_of_b(problem);
     let (bytes, share) = if of_b > KEPT_BYTES {
         let run = if kernel::runs_across(b) { groups.columns(b) } else { groups.depth() };
-        let is_short = f64::from(run) * size <= LINE && !is_one_row(problem);
-        let share = if is_short { LINES } else { RUNS };
+        let share = if f64::from(run) * size <= LINE { LINES } else { RUNS };
         (of_b * f64::from(m.div_ceil(kernel::HEIGHT)), share)
     } else {
         (of_b + f64::from(m) * f64::from(k + n) * f64::from(batch) * size, READ)

@@ -7,7 +7,6 @@
 //!   k runs along B    : each lane a k: 8 of A, 4 columns of B, 32 multiply-adds   added over the lanes by shuffles
 //!   columns run along : each lane 2 columns, 8 k at a time; A by way of shared    each lane its columns
 //!                       memory, where all lanes read the same four rows at once
-//!   one row of f32    : each lane four k of 4 columns of B, by loads of 16 bytes     the same
 //! ```
 //! * **A block** is 8 warps for 8 rows: some groups of columns beside each other, the others along k, whose
 //!   sums are added in their order through shared memory. So results are bitwise repeatable, but depend on
@@ -34,8 +33,6 @@ const DOWN: usize = ROWS as usize;
 /// Columns of a lane's step where k runs along B, and where columns do.
 const ALONG: usize = 4;
 const ACROSS: usize = 2;
-/// Elements of k that a lane loads together of a single row and its columns.
-pub const QUAD: u32 = 4;
 /// Rows of B that a lane loads together where columns run along.
 const TOGETHER: u32 = 8;
 /// Columns of A that a warp takes at a time.
@@ -103,8 +100,6 @@ struct Unit([f32; 4]);
 /// How wide an element is. Its bits are widened to f32 later, so that loads do not wait for each other.
 trait Width {
     const BYTES: u64;
-    /// Four of them are 16 bytes, and f32.
-    const ARE_QUADS: bool = false;
     /// # Safety
     /// There is an element at the address, which nothing writes meanwhile.
     unsafe fn load(from: *const u8) -> u32;
@@ -134,7 +129,6 @@ impl Width for B16 {
 
 impl Width for B32 {
     const BYTES: u64 = 4;
-    const ARE_QUADS: bool = true;
 
     #[inline(always)]
     unsafe fn load(from: *const u8) -> u32 {
@@ -201,39 +195,6 @@ impl Lines {
         bits
     }
 
-    /// [`QUAD`] elements of a line from `k` on; 0 behind the last element.
-    ///
-    /// # Safety
-    /// As for [`Lines::lines`], of f32; `k` and the number of elements are multiples of [`QUAD`].
-    #[inline(always)]
-    unsafe fn quad(&self, k: u32) -> [f32; QUAD as usize] {
-        let mut four = [0.0; QUAD as usize];
-        unroll!(I in 0..4, {
-            // SAFETY: in the line.
-            let bits = unsafe { B32::load(self.place(0, k + I as u32)) };
-            four[I] = if k < self.depth { f32::from_bits(bits) } else { 0.0 };
-        });
-        four
-    }
-
-    /// The same of some lines from `first` on, whose neighbours lie side by side, by one load each.
-    ///
-    /// # Safety
-    /// As for [`Lines::quad`]; lines begin at multiples of 16 bytes.
-    #[inline(always)]
-    unsafe fn quads(&self, first: u32, k: u32) -> [[f32; QUAD as usize]; ALONG] {
-        let mut fours = [[0.0; QUAD as usize]; ALONG];
-        let mut from = self.place(first, k.min(self.depth - QUAD));
-        unroll!(J in 0..4, {
-            // SAFETY: in one of the lines.
-            let four: [f32; QUAD as usize] = unsafe { vector::load_nc_v4(from.cast()) };
-            unroll!(I in 0..4, { fours[J][I] = if k < self.depth { four[I] } else { 0.0 }; });
-            let has_next = first + (J as u32) + 1 < self.count;
-            from = from.wrapping_add(if has_next { self.line as usize } else { 0 });
-        });
-        fours
-    }
-
     /// Elements `k` and on of the lines `first` and one warp's width further; 0 behind the last elements.
     ///
     /// # Safety
@@ -268,12 +229,12 @@ struct Part {
 }
 
 impl Part {
-    /// The lane's share of the sums where k runs along.
+    /// The sum of row `lane / 4`, column `lane % 4`, where k runs along.
     ///
     /// # Safety
     /// The warp calls it together; the factors are readable, and nothing writes them.
     #[inline(always)]
-    unsafe fn along<W: Width>(&self) -> [[f32; ALONG]; DOWN] {
+    unsafe fn along<W: Width>(&self) -> f32 {
         let Part { a, b, row, column, mut k, stride, lane } = *self;
         let mut sums = [[0.0; ALONG]; DOWN];
         // SAFETY: the caller's contract.
@@ -290,32 +251,8 @@ impl Part {
                 });
                 (left, right) = coming;
             }
+            total(&sums, lane)
         }
-        sums
-    }
-
-    /// The same of a single row of f32.
-    ///
-    /// # Safety
-    /// As for [`Part::along`] and [`Lines::quads`].
-    #[inline(always)]
-    unsafe fn row(&self) -> [[f32; ALONG]; DOWN] {
-        let Part { a, b, column, k, stride, lane, .. } = *self;
-        let (mut k, stride, within) = (QUAD * k, QUAD * stride, QUAD * lane);
-        let mut sums = [[0.0; ALONG]; DOWN];
-        // SAFETY: the caller's contract.
-        unsafe {
-            let (mut left, mut right) = (a.quad(k + within), b.quads(column, k + within));
-            while k < b.depth {
-                k += stride;
-                let coming = (a.quad(k + within), b.quads(column, k + within));
-                unroll!(J in 0..4, {
-                    unroll!(I in 0..4, { sums[0][J] = fastmath::fma(left[I], right[J][I], sums[0][J]); });
-                });
-                (left, right) = coming;
-            }
-        }
-        sums
     }
 
     /// The sums where columns run along, of the lane's columns. `staged` is the shared address of memory for
@@ -388,15 +325,6 @@ unsafe fn total(sums: &[[f32; ALONG]; DOWN], lane: u32) -> f32 {
     halve(v[0], v[1], 1)
 }
 
-/// Is there a single row, and can columns of B be read by four elements?
-#[inline(always)]
-fn is_one_row<W: Width>(gemm: &StridedGemm, b: *const u8, part: u32) -> bool {
-    let StridedGemm { m, k, b: of_b, .. } = *gemm;
-    let places = (of_b.column | of_b.batch | u64::from(k) | u64::from(part)) % u64::from(QUAD);
-    let bytes = b as u64 % (u64::from(QUAD) * W::BYTES);
-    W::ARE_QUADS && m == 1 && of_b.row == 1 && places == 0 && bytes == 0
-}
-
 /// The block's part of every product of the batch that falls to it.
 ///
 /// # Safety
@@ -455,8 +383,7 @@ unsafe fn run<W: Width>(
                 });
             } else {
                 let place = partials.address(base, slice, lane / 4, within + lane % 4);
-                let sums = if is_one_row::<W>(gemm, b, part) { work.row() } else { work.along::<W>() };
-                vector::store_shared(place, total(&sums, lane));
+                vector::store_shared(place, work.along::<W>());
             }
             thread::sync_threads();
             let rows = (m - row).min(ROWS);
