@@ -6,8 +6,11 @@
 //! ```
 //! | x's elements that lie side by side | a block |
 //! |---|---|
-//! | of a row ([`RepackShape::column`] is 1) | whole rows of [`SPAN`] units at most, or that many units of one: each thread reads four units, all of them under way at a time, and stores them |
-//! | of a column, or none | a tile of 64 x 64 through shared memory, read by units along columns and written by units along rows |
+//! | of a row ([`RepackShape::column`] is 1) | whole rows of [`SPAN`] units, or so many units of one |
+//! | of a column, or none | a tile of 64 x 64, by way of shared memory |
+//!
+//! Along rows each thread reads four units, all of them under way at a time, and stores them. A tile is read
+//! by units along columns and written by units along rows.
 //!
 //! A unit is 16 bytes of `y`. It lies in two aligned units of `x` (see `unit`). Where x's lines leave no gap,
 //! all between the first and the last element of a matrix may be read; else the line alone.

@@ -34,7 +34,8 @@ pub struct GemmShape {
     pub products: u32,
     /// Rows of the boxes of A's map, if it is contiguous along k: a multiple of 8 that divides a block's part
     /// of the tile, or at least m. Boxes outside of the matrix are left out, in any order of A. 0: a box is
-    /// the part, and all come.
+    /// the part, and all come. Else boxes of an A that is contiguous along m, and that blocks do not share,
+    /// are [`box_width`](primitives::tma::box_width) wide.
     pub box_m: u32,
     /// The same for B and n.
     pub box_n: u32,

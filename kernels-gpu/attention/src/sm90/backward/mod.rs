@@ -6,7 +6,7 @@
 //!
 //! | kernel | |
 //! |---|---|
-//! | [`prepare`] | `D` and `L` in base 2, a number a row; zeros for the sums of dQ where those are added up in memory |
+//! | [`prepare`] | `D` and `L` in base 2, a number a row; zeros for the sums of dQ, but for whole heads |
 //! | [`main_pass`] | dK and dV; adds up dQ in f32 |
 //! | [`finish`] | dQ, scaled and rounded |
 //! | [`whole`] | in place of both: dK, dV and dQ of whole heads |

@@ -144,7 +144,7 @@ pub(super) unsafe fn give_turns<C: Config>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::rank;
     use crate::problem::{Band, QueryBlocks, Sequence, UNBOUNDED};
     use crate::sm90::backward::config::{BLOCK_N, Config};
@@ -165,18 +165,20 @@ mod tests {
         }
     }
 
-    #[test]
-    fn ranks_count_the_blocks_before() {
+    /// Bands, and lengths of queries and keys, that begin and end within tiles and between them.
+    pub(in crate::sm90::backward) fn bands() -> impl Iterator<Item = (Band, u32, u32)> {
         let bounds = [0, 1, 63, 64, 127, 128, 200, 500, UNBOUNDED];
         let lengths = [(1, 1), (1, 700), (700, 1), (64, 128), (65, 129), (700, 700), (333, 900), (900, 333)];
-        for (left, right) in bounds.into_iter().flat_map(|left| bounds.map(|right| (left, right))) {
-            for (queries, keys) in lengths {
-                for top_left in [0, 1] {
-                    let band = Band { left, right, top_left };
-                    check::<Bf16Head64>(band, queries, keys);
-                    check::<Bf16Head128>(band, queries, keys);
-                }
-            }
+        let sides = bounds.into_iter().flat_map(move |left| bounds.map(|right| (left, right)));
+        let bands = sides.flat_map(|(left, right)| [0, 1].map(|top_left| Band { left, right, top_left }));
+        bands.flat_map(move |band| lengths.map(|(queries, keys)| (band, queries, keys)))
+    }
+
+    #[test]
+    fn ranks_count_the_blocks_before() {
+        for (band, queries, keys) in bands() {
+            check::<Bf16Head64>(band, queries, keys);
+            check::<Bf16Head128>(band, queries, keys);
         }
     }
 }

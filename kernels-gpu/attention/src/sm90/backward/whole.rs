@@ -430,9 +430,10 @@ impl<C: Config> Consumer<'_, C> {
 #[cfg(test)]
 mod tests {
     use super::ends;
-    use crate::problem::{Band, KeyBlocks, QueryBlocks, Sequence, UNBOUNDED};
+    use crate::problem::{Band, KeyBlocks, QueryBlocks, Sequence};
     use crate::sm90::backward::config::{BLOCK_N, Config};
     use crate::sm90::backward::instances::{Bf16Head64, Bf16Head128};
+    use crate::sm90::backward::order::tests::bands;
 
     /// Each tile of queries that some key is seen by has one first part and one last one, in the order of
     /// keys; the others are those that zeros are written for.
@@ -454,16 +455,9 @@ mod tests {
 
     #[test]
     fn parts_have_one_first_and_one_last() {
-        let bounds = [0, 1, 63, 64, 127, 128, 200, 500, UNBOUNDED];
-        let lengths = [(1, 1), (1, 700), (700, 1), (64, 128), (65, 129), (700, 700), (333, 900), (900, 333)];
-        for (left, right) in bounds.into_iter().flat_map(|left| bounds.map(|right| (left, right))) {
-            for (queries, keys) in lengths {
-                for top_left in [0, 1] {
-                    let band = Band { left, right, top_left };
-                    check::<Bf16Head64>(band, queries, keys);
-                    check::<Bf16Head128>(band, queries, keys);
-                }
-            }
+        for (band, queries, keys) in bands() {
+            check::<Bf16Head64>(band, queries, keys);
+            check::<Bf16Head128>(band, queries, keys);
         }
     }
 }
