@@ -7,18 +7,29 @@ use primitives::block;
 use primitives::element::InF32;
 use primitives::grid::begin;
 use primitives::op::Sum;
+use primitives::unroll;
 use primitives::warp::LANES;
 
-/// Threads of a block.
+/// Threads of a block with a column each.
 pub const THREADS: u32 = 256;
-/// Warps of it.
-const WARPS: u32 = THREADS / LANES;
+/// Most warps of a block that adds up rows of sums.
+const MAX_WARPS: u32 = 32;
+/// Rows of sums that a warp has under way at once.
+const AT_ONCE: u32 = 8;
+
+/// Threads of a block that adds up so many rows of sums: a warp for every four of them. The sums come from the
+/// L2 cache, whose latency is nearly all of the launch's time, so all rows are under way at once if they can.
+#[must_use]
+pub const fn sum_threads(rows: u32) -> u32 {
+    let warps = rows.div_ceil(4).next_power_of_two();
+    LANES * if warps > MAX_WARPS { MAX_WARPS } else { warps }
+}
 
 /// Adds up `rows` rows of sums, each of [`MAX_SUMS`] times `columns`, and writes each of both to its output,
-/// where that is not null. A warp has 32 columns of every [`WARPS`]-th row.
+/// where that is not null. A warp has 32 columns of every row whose number is its own modulo the block's warps.
 ///
 /// # Safety
-/// As for the entry points. `slots` is shared memory for [`THREADS`] numbers.
+/// As for the entry points. `slots` is shared memory for a number of each thread.
 #[inline(always)]
 unsafe fn add_rows<T: InF32>(
     partials: *const f32,
@@ -35,25 +46,27 @@ unsafe fn add_rows<T: InF32>(
     if output.is_null() {
         return;
     }
+    let warps = thread::block_dim_x() / LANES;
     // SAFETY: the caller's promise; a slot is written by one thread before the barrier and read after it.
     unsafe {
-        let (mut totals, mut row) = ([0.0f32; 2], warp);
+        let (mut total, mut row) = (0.0f32, warp);
         let at = |row: u32| (row as usize * MAX_SUMS + sum as usize) * columns as usize + column as usize;
-        if column < columns {
-            while row + WARPS < rows {
-                let two = [*partials.add(at(row)), *partials.add(at(row + WARPS))];
-                totals = [totals[0] + two[0], totals[1] + two[1]];
-                row += 2 * WARPS;
-            }
-            if row < rows {
-                totals[0] += *partials.add(at(row));
-            }
+        while row < rows && column < columns {
+            let mut terms = [0.0f32; AT_ONCE as usize];
+            unroll!(I in 0..8, {
+                let row = row + I as u32 * warps;
+                if row < rows {
+                    terms[I] = *partials.add(at(row));
+                }
+            });
+            unroll!(I in 0..8, { total += terms[I]; });
+            row += AT_ONCE * warps;
         }
-        *slots.add((warp * LANES + lane) as usize) = totals[0] + totals[1];
+        *slots.add((warp * LANES + lane) as usize) = total;
         thread::sync_threads();
         if warp == 0 && column < columns {
             let (mut total, mut of_warp) = (0.0, 0);
-            while of_warp < WARPS {
+            while of_warp < warps {
                 total += *slots.add((of_warp * LANES + lane) as usize);
                 of_warp += 1;
             }
@@ -68,10 +81,10 @@ macro_rules! sums {
         ///
         /// # Safety
         /// `partials` has `rows` rows of two sums of `columns` each; `weight` and `bias` are null or hold
-        /// `columns`. Blocks of [`THREADS`] threads: one for each 32 columns, two along y.
-        #[kernel(launch_bounds(THREADS))]
+        /// `columns`. Blocks of [`sum_threads`]`(rows)` threads: one for each 32 columns, two along y.
+        #[kernel(launch_bounds(MAX_WARPS * LANES))]
         pub unsafe fn $name(partials: *const f32, rows: u32, columns: u32, weight: *mut $ty, bias: *mut $ty) {
-            let slots = shared::generic(shared_array![f32; THREADS as usize]);
+            let slots = shared::generic(shared_array![f32; (MAX_WARPS * LANES) as usize]);
             // SAFETY: the caller's promise.
             unsafe { add_rows::<$ty>(partials, rows, columns, [weight, bias], slots) }
         }
