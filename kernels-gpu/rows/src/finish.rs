@@ -17,11 +17,11 @@ const MAX_WARPS: u32 = 32;
 /// Rows of sums that a warp has under way at once.
 const AT_ONCE: u32 = 8;
 
-/// Threads of a block that adds up so many rows of sums: a warp for every four of them. The sums come from the
-/// L2 cache, whose latency is nearly all of the launch's time, so all rows are under way at once if they can.
+/// Threads of a block that adds up so many rows of sums: a warp for every [`AT_ONCE`] of them. The sums come
+/// from the L2 cache, whose latency is most of the launch's time, so all are under way at once if they can.
 #[must_use]
 pub const fn sum_threads(rows: u32) -> u32 {
-    let warps = rows.div_ceil(4).next_power_of_two();
+    let warps = rows.div_ceil(AT_ONCE).next_power_of_two();
     LANES * if warps > MAX_WARPS { MAX_WARPS } else { warps }
 }
 

@@ -496,7 +496,8 @@ impl NormBackward<'_> {
             let out = [&mut weight, &mut bias].map(|out| out.as_mut().map(Tensor::view_mut).transpose());
             let [weight, bias] = out;
             let (weight, bias) = (weight?, bias?);
-            let config = LaunchConfig::new([columns.div_ceil(32) as u32, 2, 1], [finish::sum_threads(*rows), 1, 1]);
+            let config =
+                LaunchConfig::new([columns.div_ceil(32) as u32, 2, 1], [finish::sum_threads(*rows), 1, 1]);
             let arguments = (sums, *rows, columns as u32, written(stream, &weight)?, written(stream, &bias)?);
             // SAFETY: two rows of sums for each of `rows`; the gradients have a place for each column.
             unsafe { launch::<F>(stream, config.overlapping_previous(), arguments)? };

@@ -38,12 +38,15 @@ pub const fn sum_vectors(size: usize, is_wide: bool) -> usize {
 pub const MAX_SUM_VECTORS: usize = 4;
 /// Most stages of a ring.
 pub const MAX_STAGES: u32 = 32;
-/// Warps of a multiprocessor that have columns, at least, where warps have rings of their own.
-const STAY_LEAST: u32 = 14;
-/// Most of them: so many have 128 registers each.
+/// Warps of a multiprocessor that have columns, at most, where warps have rings of their own: so many have 128
+/// registers each.
 pub const STAY_WARPS: u32 = 16;
+/// Warps of a row, at least: of four and fewer the ring of a block is faster (measured).
+const STAY_SHORTEST: u64 = 5;
 /// Bytes of its shared memory before the rings.
-pub const STAY_CONTROL_BYTES: u32 = 1664;
+pub const STAY_CONTROL_BYTES: u32 = 1152;
+/// Most stages of their rings.
+pub const STAY_STAGES: u32 = 6;
 /// Most blocks that share a row.
 pub const MAX_CLUSTER: u32 = 8;
 /// Rows whose statistics are on their way between warps at a time.
@@ -261,19 +264,21 @@ impl Plan {
         if !shape.is_even() || !is_whole || !is_faster || shape.rows > MAX_ROWS {
             return None;
         }
-        // More blocks than two leave many rows of sums.
-        if warps <= STAY_WARPS as u64 / 3 || warps > STAY_WARPS as u64 {
+        if warps < STAY_SHORTEST || warps > STAY_WARPS as u64 {
             return None;
         }
         let (warps, part_bytes) = (warps as u32, of_warp * VECTOR_BYTES as u32);
         let resident = STAY_WARPS / warps;
-        if resident * warps < STAY_LEAST {
+        // Residuals take the ring of a block too long for a few idle warps to matter, but for 16 bits in two
+        // blocks.
+        let may_idle = shape.inputs == MAX_INPUTS as u32 && (resident == 1 || shape.size == size_of::<f32>());
+        if resident * warps < STAY_WARPS - if may_idle { 4 } else { 2 } {
             return None;
         }
         let stage_bytes = shape.inputs * part_bytes;
         let room = MULTIPROCESSOR_BYTES / resident - RESERVED_BYTES - STAY_CONTROL_BYTES;
         let stages = room / (warps * stage_bytes);
-        let stages = if stages > EXCHANGES { EXCHANGES } else { stages };
+        let stages = if stages > STAY_STAGES { STAY_STAGES } else { stages };
         if stages < 2 {
             return None;
         }
@@ -403,7 +408,7 @@ const RESERVED_BYTES: u32 = 1 << 10;
 mod tests {
     use super::{
         CONTROL_BYTES, EXCHANGES, HELD_BYTES, MAX_CLUSTER, MAX_STAGES, MULTIPROCESSOR_BYTES, Plan,
-        RESERVED_BYTES, STAY_WARPS, Shape,
+        RESERVED_BYTES, STAY_STAGES, STAY_WARPS, Shape,
     };
 
     pub(super) fn shapes() -> impl Iterator<Item = Shape> {
@@ -484,7 +489,7 @@ mod tests {
         let mut plans = 0;
         for shape in shapes() {
             let Some(plan) = Plan::stay_sums(&shape, 132) else { continue };
-            assert!(plan.stages >= 2 && plan.stages <= EXCHANGES && plan.cluster == 1, "{plan:?}");
+            assert!(plan.stages >= 2 && plan.stages <= STAY_STAGES && plan.cluster == 1, "{plan:?}");
             let warps = plan.consumers / 32;
             let resident = plan.blocks.div_ceil(132);
             assert!(resident * warps <= STAY_WARPS, "{plan:?}");

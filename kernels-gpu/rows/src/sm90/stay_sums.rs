@@ -1,20 +1,19 @@
 //! The engine for gradients of norms with sums of columns, in rows that one block has: a warp has the same
-//! columns of every row, and fills a ring of its own.
+//! columns of every row, and a lane fills a ring of its own by `cp.async`.
 //!
 //! ```text
-//!   global ==> the warp's ring --take--> warps --> block      row n + 1, and the terms of sums
+//!   global ==> the lane's ring --take--> warps --> block      row n + 1, and the terms of sums
 //!                             --map---> global                row n, whose numbers have come meanwhile
 //! ```
-//! Warps meet in the statistics alone. Weights are widened once, and sums need no addition in the block: they
+//! Nobody waits for another's copies: warps meet in the statistics alone. Weights are widened once, and sums need no addition in the block: they
 //! go to `partials` from registers. [`super::columns`] has rows that are shorter or longer.
 
 use super::reduce::PARTS_BYTES;
-use super::ring::Cursor;
 use crate::function::{MAX_SUMS, Statistics, Sums};
 use crate::norm::NormBackward;
 use crate::plan::{EXCHANGES, Plan, STAY_CONTROL_BYTES, STAY_WARPS};
 use cuda_std::warp::{FULL_MASK, sync_warp};
-use cuda_std::{grid, mbarrier, shared, thread, tma, vector};
+use cuda_std::{async_copy, grid, mbarrier, shared, thread, vector};
 use primitives::access::{self, VECTOR_BYTES, from_words};
 use primitives::activation::Precision;
 use primitives::element::{Float, InF32, map, zip};
@@ -29,8 +28,6 @@ shared_plan! {
         parts[EXCHANGES * STAY_WARPS]: Parts,
         /// Says that they have come.
         sent[EXCHANGES]: Mbarrier,
-        /// Says that a warp's part of a row is there.
-        full[EXCHANGES * STAY_WARPS]: Mbarrier,
         /// Rings begin at a multiple of 128.
         rest: Rest,
     }
@@ -104,11 +101,8 @@ pub unsafe fn run<T: InF32, const N: usize, const VECTORS: usize>(
     };
     // SAFETY: the caller's contract; barriers' own places, which nothing uses yet.
     unsafe {
-        if lane < EXCHANGES {
-            mbarrier::init(worker.full(lane), 1);
-            if warp == 0 {
-                mbarrier::init(desk.sent(lane), plan.consumers / LANES);
-            }
+        if thread < EXCHANGES {
+            mbarrier::init(desk.sent(thread), plan.consumers / LANES);
             mbarrier::fence_init();
         }
         thread::sync_threads();
@@ -131,14 +125,14 @@ impl<T: InF32> Worker<'_, T> {
         let (mut row, mut turn, mut loaded, mut stages) = (first, 0, first, 0);
         // SAFETY: the caller's contract; a stage is filled again when the whole warp has read it.
         unsafe {
-            while loaded < rows && stages < self.plan.stages {
-                self.fill(loaded, stages);
+            while stages < self.plan.stages {
+                self.fill::<N, VECTORS>(loaded, stages);
                 (loaded, stages) = (loaded + step, stages + 1);
             }
             let weight = self.weight::<N, VECTORS>();
             // All zero bits are zeros.
             let mut sums: [Columns<N, VECTORS>; MAX_SUMS] = core::mem::zeroed();
-            let (mut behind, mut ahead) = (Cursor::START, Cursor::START);
+            let (mut behind, mut ahead) = (0, 0);
             let mut moments = self.moments(row);
             let mut coming = self.moments((row + step).min(rows - 1));
             let mut own = self.take(ahead, moments, &weight, &mut sums);
@@ -147,18 +141,15 @@ impl<T: InF32> Worker<'_, T> {
                 let next = row + step;
                 let (mut of_next, after) = (own, coming);
                 if next < rows {
-                    ahead = ahead.next(self.plan);
+                    ahead = self.next(ahead);
                     coming = self.moments((next + step).min(rows - 1));
                     of_next = self.take(ahead, after, &weight, &mut sums);
                     self.send(of_next, turn + 1);
                 }
                 let of = self.function.of_sums::<T>(moments, self.receive(own, turn), self.plan.columns);
-                self.map(behind.stage, of, &weight, to);
-                sync_warp(FULL_MASK);
-                if loaded < rows {
-                    self.fill(loaded, behind.stage);
-                    loaded += step;
-                }
+                self.map(behind, of, &weight, to);
+                self.fill::<N, VECTORS>(loaded, behind);
+                loaded += step;
                 if next >= rows {
                     break;
                 }
@@ -205,10 +196,10 @@ impl<T: InF32> Worker<'_, T> {
         unsafe { [*at, *at.wrapping_add(self.function.rows as usize)] }
     }
 
-    /// The barrier of a stage.
+    /// The stage behind this one.
     #[inline(always)]
-    fn full(&self, stage: u32) -> u32 {
-        self.desk.full(self.warp * EXCHANGES + stage)
+    const fn next(&self, stage: u32) -> u32 {
+        if stage + 1 == self.plan.stages { 0 } else { stage + 1 }
     }
 
     /// Where a stage's first vector of the lane lies.
@@ -217,33 +208,42 @@ impl<T: InF32> Worker<'_, T> {
         self.ring + stage * self.plan.stage_bytes + self.lane * VECTOR_BYTES as u32
     }
 
-    /// Begins to copy the warp's part of a row, a lane an input.
+    /// Begins to copy the lane's vectors of a row, if that exists: a group of copies in either case.
     ///
     /// # Safety
-    /// The whole warp calls it, and has read the stage.
+    /// As for [`run`]; the lane has read the stage.
     #[inline(always)]
-    unsafe fn fill(&self, row: u32, stage: u32) {
+    unsafe fn fill<const N: usize, const VECTORS: usize>(&self, row: u32, stage: u32) {
         let plan = self.plan;
-        let full = self.full(stage);
-        // SAFETY: vectors of the row, and as much room in the stage.
-        unsafe {
-            if self.lane < plan.inputs {
-                // Written out: an index that is no constant would put the arguments in local memory.
-                let (input, stride) = match self.lane {
-                    0 => (self.inputs[0], plan.input_strides[0]),
-                    1 => (self.inputs[1], plan.input_strides[1]),
-                    _ => (self.inputs[2], plan.input_strides[2]),
-                };
-                let from = input.wrapping_add((u64::from(row) * stride) as usize + self.column as usize);
-                let to = self.ring + stage * plan.stage_bytes + self.lane * plan.part_bytes;
-                let bytes = self.count * VECTOR_BYTES as u32;
-                mbarrier::expect_tx(full, bytes);
-                tma::bulk_load(to, from, bytes, full);
-            }
-            sync_warp(FULL_MASK);
-            if self.lane == 0 {
-                mbarrier::arrive(full);
-            }
+        let to = self.stage(stage);
+        if row < plan.rows as u32 {
+            unroll!(I in 0..3, {
+                if (I as u32) < plan.inputs {
+                    let column = self.column as usize + self.lane as usize * N;
+                    let from = (u64::from(row) * plan.input_strides[I]) as usize + column;
+                    let from = self.inputs[I].wrapping_add(from);
+                    unroll!(K in 0..4, {
+                        if K < VECTORS && self.has(K) {
+                            let to = to + I as u32 * plan.part_bytes + K as u32 * STRIDE_BYTES;
+                            // SAFETY: a vector of the row, and as much room in the stage.
+                            unsafe { async_copy::copy_cg(to, from.wrapping_add(K * LANES as usize * N)) }
+                        }
+                    });
+                }
+            });
+        }
+        async_copy::commit_group();
+    }
+
+    /// Waits for the row behind the one that is mapped next: all groups but those of later rows.
+    #[inline(always)]
+    fn wait(&self) {
+        match self.plan.stages {
+            2 => async_copy::wait_group::<0>(),
+            3 => async_copy::wait_group::<1>(),
+            4 => async_copy::wait_group::<2>(),
+            5 => async_copy::wait_group::<3>(),
+            _ => async_copy::wait_group::<4>(),
         }
     }
 
@@ -268,17 +268,17 @@ impl<T: InF32> Worker<'_, T> {
     #[inline(always)]
     unsafe fn take<const N: usize, const VECTORS: usize>(
         &self,
-        cursor: Cursor,
+        stage: u32,
         [mean, factor]: [f32; 2],
         weight: &Columns<N, VECTORS>,
         sums: &mut [Columns<N, VECTORS>; MAX_SUMS],
     ) -> Pair<T> {
         let multiply_add = T::Precision::multiply_add;
         let (mut of_g, mut of_distances) = (0.0, 0.0);
-        let at = self.stage(cursor.stage);
+        let at = self.stage(stage);
         // SAFETY: the caller's promise.
         unsafe {
-            mbarrier::wait_parity(self.full(cursor.stage), cursor.phase);
+            self.wait();
             unroll!(K in 0..4, {
                 if K < VECTORS && self.has(K) {
                     let [distance, dy, g] = self.elements(at + K as u32 * STRIDE_BYTES, mean, weight[K]);
@@ -334,9 +334,11 @@ impl<T: InF32> Worker<'_, T> {
     #[inline(always)]
     unsafe fn send(&self, own: Pair<T>, turn: u32) {
         let side = turn % EXCHANGES;
-        if self.lane == 0 {
-            // SAFETY: the warp's place, and a barrier of the block.
-            unsafe {
+        // SAFETY: the caller's promise; the warp's place, and a barrier of the block.
+        unsafe {
+            // What the other lanes have received is read before the arrival.
+            sync_warp(FULL_MASK);
+            if self.lane == 0 {
                 vector::store_shared_v4(self.desk.parts(side * STAY_WARPS + self.warp), own.parts());
                 mbarrier::arrive(self.desk.sent(side));
             }
