@@ -16,7 +16,7 @@ use testkit::{Family, compare, input, tolerance};
 
 /// No rows; rows of a few lanes, a warp, several warps, a block; parts of rows in a cluster; rows that begin
 /// anywhere in a vector; more rows than the blocks of a device take at once.
-const SHAPES: [[usize; 2]; 14] = [
+const SHAPES: [[usize; 2]; 16] = [
     [0, 8],
     [3, 1],
     [5, 2],
@@ -31,6 +31,8 @@ const SHAPES: [[usize; 2]; 14] = [
     [3, 9001],
     [3, 12_288],
     [2, 40_960],
+    [40, 2552],
+    [21, 2560],
 ];
 
 fn softmax_agrees<T: Element + testkit::Element + Into<f64>>() -> Outcome {

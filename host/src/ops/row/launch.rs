@@ -155,7 +155,7 @@ impl Job<'_> {
         .transpose()
     }
 
-    /// The plan of the engine with sums of columns whose warps have rings of their own, likewise.
+    /// The plan of the engine with sums of columns whose lanes have rings of their own, likewise.
     pub fn stay_sums(&self, size: usize) -> Option<Plan> {
         if !self.is_whole(size) {
             return None;

@@ -41,7 +41,7 @@ pub const MAX_STAGES: u32 = 32;
 /// Warps of a multiprocessor that have columns, at most, where warps have rings of their own: so many have 128
 /// registers each.
 pub const STAY_WARPS: u32 = 16;
-/// Warps of a row, at least: of four and fewer the ring of a block is faster (measured).
+/// Warps of a row, at least: four and fewer are slower by this engine, for reasons that are not known.
 const STAY_SHORTEST: u64 = 5;
 /// Bytes of its shared memory before the rings.
 pub const STAY_CONTROL_BYTES: u32 = 1152;
@@ -253,15 +253,27 @@ impl Plan {
         Some(Self { blocks, row_bytes, part_bytes, shared, ..plan })
     }
 
-    /// The plan of the engine whose warps have rings of their own, with sums of columns. `None` for rows that
-    /// do not begin at 16-byte boundaries, that are too long for a block, or that leave warps of a
-    /// multiprocessor idle; and in f32 without a residual, where the ring of a block is faster (measured).
+    /// The plan of the engine whose lanes have rings of their own, with sums of columns. `None` for rows that
+    /// do not begin at 16-byte boundaries, that are too long for a block, or for which the ring of a block is
+    /// faster, which depends on the warps of a multiprocessor with columns, of 16.
+    ///
+    /// One H200, 2026-11-28, layer norm, 64 Mi elements: ms by the ring of a block, and by this engine; * is the
+    /// one that runs.
+    ///
+    /// | columns | busy | bf16 | and residual | f32 | and residual |
+    /// |---|---|---|---|---|---|
+    /// | 2048 | 16 | .1251*, .1480 | .1462*, .1706 | .2135*, .2192 | .2628*, .2602 |
+    /// | 2560 | 15 | .1318, .1136* | .1432, .1343* | .2143, .2067* | .2568, .2591* |
+    /// | 3072 | 12 | .1166*, .1206 | .1372*, .1418 | .2009*, .2070 | .3322, .2597* |
+    /// | 4096 | 16 | | | .1960*, .2090 | |
+    /// | 5120 | 10 | .1283, .1284* | .1420*, .1487 | .2151, .1934* | .2559*, .2559 |
+    /// | 6144 | 12 | .1203*, .1205 | .1809, .1420* | .2089*, .2083 | .3208, .2620* |
+    /// | 7168 | 14 | | | .2009*, .2120 | |
     pub const fn stay_sums(shape: &Shape, multiprocessors: u32) -> Option<Self> {
         let (vectors, of_warp) = (shape.vectors(), sum_vectors(shape.size, false) as u32 * 32);
         let is_whole = (shape.columns as u64 * shape.size as u64).is_multiple_of(VECTOR_BYTES as u64);
         let warps = vectors.div_ceil(of_warp as u64);
-        let is_faster = shape.size == size_of::<u16>() || shape.inputs == MAX_INPUTS as u32;
-        if !shape.is_even() || !is_whole || !is_faster || shape.rows > MAX_ROWS {
+        if !shape.is_even() || !is_whole || shape.rows > MAX_ROWS {
             return None;
         }
         if warps < STAY_SHORTEST || warps > STAY_WARPS as u64 {
@@ -269,10 +281,15 @@ impl Plan {
         }
         let (warps, part_bytes) = (warps as u32, of_warp * VECTOR_BYTES as u32);
         let resident = STAY_WARPS / warps;
-        // Residuals take the ring of a block too long for a few idle warps to matter, but for 16 bits in two
-        // blocks.
-        let may_idle = shape.inputs == MAX_INPUTS as u32 && (resident == 1 || shape.size == size_of::<f32>());
-        if resident * warps < STAY_WARPS - if may_idle { 4 } else { 2 } {
+        // A block's ring has threads for the next power of two of vectors: here more than a quarter idles.
+        let (busy, is_loose) = (resident * warps, 4 * vectors < 3 * power_of_two(vectors));
+        let is_faster = match (shape.size == size_of::<u16>(), shape.inputs == MAX_INPUTS as u32) {
+            (true, false) => busy >= 14 || is_loose,
+            (true, true) => busy >= 14 || busy >= 12 && resident == 1,
+            (false, true) => busy >= 12,
+            (false, false) => is_loose,
+        };
+        if !is_faster {
             return None;
         }
         let stage_bytes = shape.inputs * part_bytes;
