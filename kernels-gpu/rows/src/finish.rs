@@ -26,7 +26,7 @@ pub const fn sum_threads(rows: u32) -> u32 {
 }
 
 /// Adds up `rows` rows of sums, each of [`MAX_SUMS`] times `columns`, and writes each of both to its output,
-/// where that is not null. A warp has 32 columns of every row whose number is its own modulo the block's warps.
+/// where that is not null. A warp has 32 columns of every row with its own number modulo the block's warps.
 ///
 /// # Safety
 /// As for the entry points. `slots` is shared memory for a number of each thread.

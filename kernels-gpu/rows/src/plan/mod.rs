@@ -38,8 +38,8 @@ pub const fn sum_vectors(size: usize, is_wide: bool) -> usize {
 pub const MAX_SUM_VECTORS: usize = 4;
 /// Most stages of a ring.
 pub const MAX_STAGES: u32 = 32;
-/// Warps of a multiprocessor that have columns, at most, where warps have rings of their own: so many have 128
-/// registers each.
+/// Warps of a multiprocessor that have columns, at most, where lanes have rings of their own: so many have
+/// 128 registers each.
 pub const STAY_WARPS: u32 = 16;
 /// Warps of a row, at least: four and fewer are slower by this engine, for reasons that are not known.
 const STAY_SHORTEST: u64 = 5;
@@ -257,8 +257,8 @@ impl Plan {
     /// do not begin at 16-byte boundaries, that are too long for a block, or for which the ring of a block is
     /// faster, which depends on the warps of a multiprocessor with columns, of 16.
     ///
-    /// One H200, 2026-11-28, layer norm, 64 Mi elements: ms by the ring of a block, and by this engine; * is the
-    /// one that runs.
+    /// One H200, 2026-11-28, layer norm, 64 Mi elements: ms by the ring of a block, and by this engine; * is
+    /// what runs.
     ///
     /// | columns | busy | bf16 | and residual | f32 | and residual |
     /// |---|---|---|---|---|---|

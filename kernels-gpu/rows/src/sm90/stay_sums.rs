@@ -5,8 +5,9 @@
 //!   global ==> the lane's ring --take--> warps --> block      row n + 1, and the terms of sums
 //!                             --map---> global                row n, whose numbers have come meanwhile
 //! ```
-//! Nobody waits for another's copies: warps meet in the statistics alone. Weights are widened once, and sums need no addition in the block: they
-//! go to `partials` from registers. [`super::columns`] has rows that are shorter or longer.
+//! Nobody waits for another's copies: warps meet in the statistics alone. Weights are widened once, and sums
+//! need no addition in the block: they go to `partials` from registers. [`super::columns`] has rows that are
+//! shorter or longer.
 
 use super::reduce::PARTS_BYTES;
 use crate::function::{MAX_SUMS, Statistics, Sums};
@@ -336,7 +337,7 @@ impl<T: InF32> Worker<'_, T> {
         let side = turn % EXCHANGES;
         // SAFETY: the caller's promise; the warp's place, and a barrier of the block.
         unsafe {
-            // What the other lanes have received is read before the arrival.
+            // Behind it, no lane reads an exchange that the arrival lets others write again.
             sync_warp(FULL_MASK);
             if self.lane == 0 {
                 vector::store_shared_v4(self.desk.parts(side * STAY_WARPS + self.warp), own.parts());
