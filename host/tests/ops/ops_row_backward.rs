@@ -12,6 +12,7 @@ use ironwarp::tensor::Element;
 use ironwarp::{Error, Stream, Tensor, TensorError};
 use reference::elementwise::{gelu, gelu_tanh, silu};
 use reference::row::{Row, find, norm_backward, softmax_backward as softmax_oracle};
+use rows::plan::{EXCHANGES, STAY_STAGES};
 use testkit::{Family, compare, input, tolerance};
 
 /// No rows; rows of a few lanes, a warp, several warps, a block; parts of rows in a cluster; rows that begin
@@ -155,6 +156,22 @@ fn norms_agree<T: Element + testkit::Element + Into<f64>>() -> Outcome {
 }
 
 tests!(norms_agree: norms_of_f32 = f32, norms_of_f16 = f16, norms_of_bf16 = bf16);
+
+/// Rows of which each block of any device has so many that lanes fill the stages of their rings again, and
+/// warps use the places of exchanges again.
+fn rings_go_round<T: Element + testkit::Element + Into<f64>>() -> Outcome {
+    let stream = stream()?;
+    // Three blocks of five warps a multiprocessor.
+    let blocks = 3 * stream.device().properties().sm_count as usize;
+    let sides = [blocks * (STAY_STAGES + EXCHANGES) as usize + 1, 2560];
+    for with_residual in [false, true] {
+        let case = Case::<T>::new(Family::Normal, 7, sides);
+        case.agrees(&stream, NormKind::Layer, Lying::Dense, with_residual)?;
+    }
+    Ok(())
+}
+
+tests!(rings_go_round: rings_go_round_in_f32 = f32, rings_go_round_in_bf16 = bf16);
 
 /// The gradient by `x` alone, and by one of both that rows share, are the same bits as with all of them.
 #[test]

@@ -18,7 +18,7 @@ const MAX_WARPS: u32 = 32;
 const AT_ONCE: u32 = 8;
 
 /// Threads of a block that adds up so many rows of sums: a warp for every [`AT_ONCE`] of them. The sums come
-/// from the L2 cache, whose latency is most of the launch's time, so all are under way at once if they can.
+/// from the L2 cache, whose latency is most of the launch's time, so up to 256 are under way at once.
 #[must_use]
 pub const fn sum_threads(rows: u32) -> u32 {
     let warps = rows.div_ceil(AT_ONCE).next_power_of_two();
@@ -52,6 +52,7 @@ unsafe fn add_rows<T: InF32>(
         let (mut total, mut row) = (0.0f32, warp);
         let at = |row: u32| (row as usize * MAX_SUMS + sum as usize) * columns as usize + column as usize;
         while row < rows && column < columns {
+            const { assert!(AT_ONCE == 8, "counted out") };
             let mut terms = [0.0f32; AT_ONCE as usize];
             unroll!(I in 0..8, {
                 let row = row + I as u32 * warps;

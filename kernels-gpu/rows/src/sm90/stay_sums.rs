@@ -12,7 +12,7 @@
 use super::reduce::PARTS_BYTES;
 use crate::function::{MAX_SUMS, Statistics, Sums};
 use crate::norm::NormBackward;
-use crate::plan::{EXCHANGES, Plan, STAY_CONTROL_BYTES, STAY_WARPS};
+use crate::plan::{EXCHANGES, Plan, STAY_CONTROL_BYTES, STAY_STAGES, STAY_WARPS};
 use cuda_std::warp::{FULL_MASK, sync_warp};
 use cuda_std::{async_copy, grid, mbarrier, shared, thread, vector};
 use primitives::access::{self, VECTOR_BYTES, from_words};
@@ -124,7 +124,7 @@ impl<T: InF32> Worker<'_, T> {
         let column = self.column as usize + self.lane as usize * N;
         let mut to = dx.wrapping_add(first as usize * stride + column);
         let (mut row, mut turn, mut loaded, mut stages) = (first, 0, first, 0);
-        // SAFETY: the caller's contract; a stage is filled again when the whole warp has read it.
+        // SAFETY: the caller's contract; a lane fills its part of a stage again when it has read that.
         unsafe {
             while stages < self.plan.stages {
                 self.fill::<N, VECTORS>(loaded, stages);
@@ -136,18 +136,18 @@ impl<T: InF32> Worker<'_, T> {
             let (mut behind, mut ahead) = (0, 0);
             let mut moments = self.moments(row);
             let mut coming = self.moments((row + step).min(rows - 1));
-            let mut own = self.take(ahead, moments, &weight, &mut sums);
+            let own = self.take(ahead, moments, &weight, &mut sums);
             self.send(own, 0);
             loop {
                 let next = row + step;
-                let (mut of_next, after) = (own, coming);
+                let after = coming;
                 if next < rows {
                     ahead = self.next(ahead);
                     coming = self.moments((next + step).min(rows - 1));
-                    of_next = self.take(ahead, after, &weight, &mut sums);
-                    self.send(of_next, turn + 1);
+                    let own = self.take(ahead, after, &weight, &mut sums);
+                    self.send(own, turn + 1);
                 }
-                let of = self.function.of_sums::<T>(moments, self.receive(own, turn), self.plan.columns);
+                let of = self.function.of_sums::<T>(moments, self.receive(turn), self.plan.columns);
                 self.map(behind, of, &weight, to);
                 self.fill::<N, VECTORS>(loaded, behind);
                 loaded += step;
@@ -155,7 +155,7 @@ impl<T: InF32> Worker<'_, T> {
                     break;
                 }
                 to = to.wrapping_add(stride * step as usize);
-                (row, own, turn, moments, behind) = (next, of_next, turn + 1, after, ahead);
+                (row, turn, moments, behind) = (next, turn + 1, after, ahead);
             }
             let first_row = (first * MAX_SUMS as u32 * self.plan.columns) as usize;
             self.store(&sums, partials.wrapping_add(first_row + column));
@@ -236,9 +236,11 @@ impl<T: InF32> Worker<'_, T> {
         async_copy::commit_group();
     }
 
-    /// Waits for the row behind the one that is mapped next: all groups but those of later rows.
+    /// Waits for the row behind the one that is mapped next: all groups but those of later rows. Before the
+    /// first row it waits for the second one too.
     #[inline(always)]
     fn wait(&self) {
+        const { assert!(STAY_STAGES == 6, "counted out") };
         match self.plan.stages {
             2 => async_copy::wait_group::<0>(),
             3 => async_copy::wait_group::<1>(),
@@ -351,14 +353,11 @@ impl<T: InF32> Worker<'_, T> {
     /// # Safety
     /// The whole warp calls it, for a row that it has sent for.
     #[inline(always)]
-    unsafe fn receive(&self, own: Pair<T>, turn: u32) -> Pair<T> {
+    unsafe fn receive(&self, turn: u32) -> Pair<T> {
         let (side, warps) = (turn % EXCHANGES, self.plan.consumers / LANES);
         let warp = self.lane % STAY_WARPS;
         // SAFETY: the caller's promise; places are read behind their barrier.
         unsafe {
-            if warps == 1 {
-                return own;
-            }
             mbarrier::wait_parity(self.desk.sent(side), turn / EXCHANGES % 2);
             let mut part = Pair::<T>::empty();
             if warp < warps {
