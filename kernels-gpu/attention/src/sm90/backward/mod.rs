@@ -46,6 +46,7 @@ mod consumer;
 pub mod finish;
 mod foreign;
 mod functions;
+pub mod halves;
 pub mod instances;
 pub mod main_pass;
 pub mod order;
