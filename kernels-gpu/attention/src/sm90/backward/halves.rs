@@ -2,8 +2,8 @@
 //! of a head, two at a time, and through one head after the other.
 //!
 //! ```text
-//!   warp 0       half of the columns of Q and dO of each turn, to both blocks                     (1 thread)
-//!   warp 1       K of tile 0, V | K of tile 1, V when that of tile 0 has been read | ...          (1 thread)
+//!   warp 0       half of the columns of Q and dO of each turn, to both blocks; V of a tile        (1 thread)
+//!   warp 1       K of a tile; tells the other block that parts of dQ have been read               (1 thread)
 //!   warps 2, 3   parts of dQ of both blocks: added up, kept in f32, or rounded and stored
 //!   consumers    turns of tile 0 | dK, dV to shared memory, and sent | turns of tile 1 | ...
 //! ```
@@ -70,7 +70,7 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>, function: &C::Function) {
         if thread == 0 {
             tma::prefetch(arguments.maps.keys);
             tma::prefetch(arguments.maps.queries);
-            make_barriers(shared);
+            make_barriers(shared, rank);
         }
         // Earlier grids may still write the operands or read the results.
         grid::wait_dependencies();
@@ -105,7 +105,7 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>, function: &C::Function) {
 /// # Safety
 /// One thread calls it, before anything uses the shared memory.
 #[inline(always)]
-unsafe fn make_barriers<C: Config>(shared: Plan<C>) {
+unsafe fn make_barriers<C: Config>(shared: Plan<C>, rank: u32) {
     let warps = CONSUMERS * WARPS;
     // SAFETY: the caller's contract.
     unsafe {
@@ -122,7 +122,8 @@ unsafe fn make_barriers<C: Config>(shared: Plan<C>) {
         mbarrier::init(shared.inbox_full(0), 1 + WARPS);
         let mut block = 0;
         while block < C::CLUSTER {
-            mbarrier::init(shared.inbox_empty(block), ADDERS);
+            // Those of this block, or the thread of the other one that has waited for those there.
+            mbarrier::init(shared.inbox_empty(block), if block == rank { ADDERS } else { 1 });
             block += 1;
         }
         shared.query_pipeline().init(warps * C::CLUSTER);
@@ -186,7 +187,8 @@ impl<'a> Passes<'a> {
     }
 }
 
-/// Brings keys and values tile by tile, K to the place that dK of the tile before the last one has left.
+/// Brings K tile by tile, to the place that dK of the tile before the last one has left, and tells the other
+/// block of each turn whose parts of dQ have been read here.
 ///
 /// # Safety
 /// As for [`run`]; one thread calls it after the barriers are made.
@@ -194,21 +196,55 @@ impl<'a> Passes<'a> {
 unsafe fn bring_keys<C: Config>(arguments: Arguments<'_>, shared: Plan<C>, rank: u32) {
     let mut passes = Passes::new::<C>(arguments.params);
     let mut place = PipelineState::<Of<C>>::START;
-    // SAFETY: the caller's contract. Consumers say in the first turn of a tile that the one before has left.
+    let empty = shared.inbox_empty(rank);
+    let mut parity = 0;
+    // SAFETY: the caller's contract. Consumers say in the first turn of a tile that the one before has left;
+    // by the second one they have.
     unsafe {
-        while let Some(work) = passes.get::<C>(rank) {
-            wait_for_place(shared, place);
-            work.tell(shared.work(place.stage));
-            load::<C>(arguments.maps.keys, shared.keys_full(place.stage), shared.keys(place.stage), work);
-            mbarrier::wait_parity(shared.values_empty(0), place.stage ^ 1);
-            load::<C>(arguments.maps.values, shared.values_full(0), shared.values(0), work);
+        let mut turns = load_keys(arguments, shared, place, passes.get::<C>(rank));
+        while turns > 0 {
             place = place.next();
             passes.advance::<C>();
+            let of_tile = turns;
+            let mut index = 0;
+            while index < of_tile {
+                mbarrier::wait_parity(empty, parity);
+                mbarrier::arrive_remote(cluster::map_shared(empty, rank ^ 1));
+                parity ^= 1;
+                if index == 1 || of_tile == 1 {
+                    turns = load_keys(arguments, shared, place, passes.get::<C>(rank));
+                }
+                index += 1;
+            }
         }
+    }
+}
+
+/// Brings K of a tile when the place is empty, and tells of the tile; or tells that there is none. The tile's
+/// turns.
+///
+/// # Safety
+/// As for [`bring_keys`].
+#[inline(always)]
+unsafe fn load_keys<C: Config>(
+    arguments: Arguments<'_>,
+    shared: Plan<C>,
+    place: PipelineState<Of<C>>,
+    work: Option<Work>,
+) -> u32 {
+    let full = shared.keys_full(place.stage);
+    // SAFETY: the caller's contract.
+    unsafe {
         wait_for_place(shared, place);
+        if let Some(work) = work {
+            work.tell(shared.work(place.stage));
+            load::<C>(arguments.maps.keys, full, shared.keys(place.stage), work);
+            return work.turns;
+        }
         let tile = KeyTile { first_key: 0, head: 0, batch: 0 };
         Work { tile, sequence: sequence(arguments.params, 0), turns: 0 }.tell(shared.work(place.stage));
-        mbarrier::arrive(shared.keys_full(place.stage));
+        mbarrier::arrive(full);
+        0
     }
 }
 
@@ -243,6 +279,7 @@ unsafe fn load<C: Config>(map: *const TensorMap, full: u32, to: u32, work: Work)
 }
 
 /// Brings the block's columns of queries and gradients of all turns to both blocks, and tells of each turn.
+/// Brings V of each tile behind its first queries.
 ///
 /// # Safety
 /// As for [`run`]; one thread calls it after the barriers are made.
@@ -251,6 +288,7 @@ unsafe fn bring_queries<C: Config>(arguments: Arguments<'_>, shared: Plan<C>, ra
     let Arguments { maps, params, rows, .. } = arguments;
     let mut passes = Passes::new::<C>(params);
     let mut state = PipelineState::<Of<C>>::START;
+    let mut parity = 1;
     let bytes = Queries::<C>::BYTES + Statistics::<C>::BYTES;
     // SAFETY: the caller's contract. A stage that was acquired is empty in both blocks, and expects the bytes
     // of its copies, whichever block makes them.
@@ -288,6 +326,12 @@ unsafe fn bring_queries<C: Config>(arguments: Arguments<'_>, shared: Plan<C>, ra
                 copy(maps.gradients, full, shared.gradients(stage));
                 tma::bulk_load(shared.deltas(stage), rows.deltas.add(row), C::BLOCK_M * 4, full);
                 state = state.next();
+                if index == 1 {
+                    // Of the tile before, read in its last turn.
+                    mbarrier::wait_parity(shared.values_empty(0), parity);
+                    load::<C>(maps.values, shared.values_full(0), shared.values(0), work);
+                    parity ^= 1;
+                }
             }
             passes.advance::<C>();
         }
@@ -453,19 +497,18 @@ impl<C: Config> Adder<'_, C> {
         quads
     }
 
-    /// Tells the consumers of both blocks whose parts come here that this warp has read the inbox.
+    /// Tells that this warp has read the inbox. Another warp tells the other block, as that would have to wait
+    /// for what this one has stored.
     ///
     /// # Safety
     /// The whole warp calls it, once a turn.
     #[inline(always)]
     unsafe fn leave_inbox(self) {
-        let empty = self.shared.inbox_empty(self.rank);
-        // SAFETY: the caller's contract; blocks meet at the kernel's end.
+        // SAFETY: the caller's contract; the barrier counts each warp once a turn.
         unsafe {
             sync_warp(FULL_MASK);
             if self.lane == 0 {
-                mbarrier::arrive(empty);
-                mbarrier::arrive_remote(cluster::map_shared(empty, self.rank ^ 1));
+                mbarrier::arrive(self.shared.inbox_empty(self.rank));
             }
         }
     }

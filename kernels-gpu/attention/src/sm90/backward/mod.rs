@@ -10,6 +10,7 @@
 //! | [`main_pass`] | dK and dV; adds up dQ in f32 |
 //! | [`finish`] | dQ, scaled and rounded |
 //! | [`whole`] | in place of both: dK, dV and dQ of whole heads |
+//! | [`halves`] | the same, two blocks a head |
 //! | [`sinks`] | the gradients of sinks, if there are any |
 //!
 //! ```text
@@ -27,7 +28,7 @@
 //! 16 bytes a thread. The order of blocks is free, so dQ is not the same bit for bit from run to run.
 //!
 //! For short sequences one block goes through all keys of a head, so no zeros and no last kernel are needed
-//! ([`whole`]).
+//! ([`whole`]); or two of a cluster do, of long rows whose queries all see all keys ([`halves`]).
 //!
 //! For rows of more than 128 elements two blocks of a cluster share the keys out (`pair.rs`).
 //!
