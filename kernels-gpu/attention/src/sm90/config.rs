@@ -74,8 +74,8 @@ pub trait Config: Copy + 'static {
         assert!(Self::SHARED <= SHARED_BYTES, "shared memory of a block");
         assert!(Self::CONSUMERS == 2 || Self::CONSUMERS == 3, "registers are shared out for two or three");
         assert!(Self::HEAD.is_multiple_of(BOX_COLUMNS) && Self::HEAD <= 256, "whole boxes, one product wide");
-        assert!(Self::BOXES.is_multiple_of(Self::OUTPUT_BOXES), "results in equal parts, two at most");
-        assert!(Self::BOXES <= 2 * Self::OUTPUT_BOXES, "results in equal parts, two at most");
+        let parts = [Self::OUTPUT_BOXES, 2 * Self::OUTPUT_BOXES];
+        assert!(Self::BOXES == parts[0] || Self::BOXES == parts[1], "results as a whole or in two parts");
         assert!(Self::BLOCK_N.is_multiple_of(16) && Self::BLOCK_N <= 256, "whole steps of P V, one box high");
     };
 }

@@ -159,6 +159,27 @@ impl Rounded {
         });
     }
 
+    /// The same of so many boxes from this one on, to where the first of them lies.
+    ///
+    /// # Safety
+    /// As for [`write`](Self::write).
+    #[inline(always)]
+    pub unsafe fn write_boxes(&self, [first, count]: [u32; 2], to: u32, box_bytes: u32, thread: u32) {
+        let (lane, warp) = (thread % 32, thread / 32);
+        let row = warp * 16 + lane % 16;
+        let line = to + row * LINE_BYTES;
+        unroll!(INDEX in 0..16, {
+            let index = INDEX as u32;
+            let column = index.wrapping_sub(first * BOX_COLUMNS / STEP) * STEP;
+            if column < count * BOX_COLUMNS {
+                let unit = lane / 16 + column % BOX_COLUMNS / 8;
+                let address = line + column / BOX_COLUMNS * box_bytes + (unit ^ row % 8) * layout::UNIT_BYTES;
+                // SAFETY: the caller's word; a line of a box.
+                unsafe { matrix::stmatrix_x4(address, self.0[INDEX]) }
+            }
+        });
+    }
+
     /// Two neighbours, of which the fragment has this many before them.
     #[inline(always)]
     pub fn pair<E: Element16>(&self, pair: usize) -> [f32; 2] {
@@ -172,30 +193,14 @@ impl Rounded {
     /// The whole warp calls it, `thread` being the number in the warpgroup; nothing else uses the lines.
     #[inline(always)]
     pub unsafe fn write<F: Fragment>(&self, to: u32, box_bytes: u32, thread: u32) {
-        // SAFETY: the caller's contract.
-        unsafe { self.write_boxes::<F>([0, F::N / BOX_COLUMNS], to, box_bytes, thread) }
-    }
-
-    /// The same of so many boxes from this one on, to where the first of them lies.
-    ///
-    /// # Safety
-    /// As for [`write`](Self::write).
-    #[inline(always)]
-    pub unsafe fn write_boxes<F: Fragment>(
-        &self,
-        [first, count]: [u32; 2],
-        to: u32,
-        box_bytes: u32,
-        thread: u32,
-    ) {
         let (lane, warp) = (thread % 32, thread / 32);
         // Matrices: rows 0.., rows 8.., then 8 columns on.
         let row = warp * 16 + lane % 16;
         let line = to + row * LINE_BYTES;
         let (unit, flip) = (lane / 16, row % 8);
         unroll!(INDEX in 0..16, {
-            let column = (INDEX as u32 * STEP).wrapping_sub(first * BOX_COLUMNS);
-            if INDEX < steps::<F>() / 2 && column < count * BOX_COLUMNS {
+            if INDEX < steps::<F>() / 2 {
+                let column = INDEX as u32 * STEP;
                 let unit = unit + column % BOX_COLUMNS / 8;
                 let address = line + column / BOX_COLUMNS * box_bytes + (unit ^ flip) * layout::UNIT_BYTES;
                 // SAFETY: the caller's word; a line of a box.

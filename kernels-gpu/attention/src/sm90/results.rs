@@ -25,20 +25,11 @@ impl<'a, C: Config> Consumer<'a, C> {
     /// The whole warpgroup is here, and has read its queries.
     #[inline(always)]
     pub unsafe fn store(self, work: Work, result: &C::Result) {
-        unroll!(PART in 0..2, {
-            if PART as u32 * C::OUTPUT_BOXES < C::BOXES {
-                // SAFETY: the caller's contract.
-                unsafe { self.store_boxes(work, result, PART as u32 * C::OUTPUT_BOXES) }
-            }
-        });
-    }
-
-    /// Stores the boxes that leave together from this one on.
-    ///
-    /// # Safety
-    /// As for [`store`](Self::store).
-    #[inline(always)]
-    unsafe fn store_boxes(self, work: Work, result: &C::Result, first: u32) {
+        if C::OUTPUT_BOXES < C::BOXES {
+            // SAFETY: the caller's contract.
+            unsafe { self.store_parts(work, result) };
+            return;
+        }
         let Self { shared, consumer, thread, .. } = self;
         let Work { tile, sequence, .. } = work;
         let to = if C::OWN_OUTPUT { shared.output(consumer) } else { shared.queries(consumer) };
@@ -55,18 +46,18 @@ impl<'a, C: Config> Consumer<'a, C> {
             }
             let mut rounded = Rounded::zero();
             rounded.set::<C::Element, _>(result);
-            rounded.write_boxes::<C::Result>([first, C::OUTPUT_BOXES], to, C::QUERY_BOX, thread);
+            rounded.write::<C::Result>(to, C::QUERY_BOX, thread);
             fence::proxy_async_shared();
             Barrier::Consumer(consumer).sync();
             if is_foreign {
-                self.store_rows(work, to, row, first);
+                self.store_rows(work, to, row, 0);
                 Barrier::Consumer(consumer).sync();
             } else if thread == 0 {
                 let row = (sequence.first_query + row) as i32;
                 let mut column = 0;
-                while column < C::OUTPUT_BOXES {
-                    let first_column = ((first + column) * BOX_COLUMNS) as i32;
-                    let coords = [first_column, row, tile.head as i32, sequence.matrix as i32];
+                while column < C::BOXES {
+                    let coords =
+                        [(column * BOX_COLUMNS) as i32, row, tile.head as i32, sequence.matrix as i32];
                     tma::store_4d(self.arguments.maps.output, to + column * C::QUERY_BOX, coords);
                     column += 1;
                 }
@@ -79,24 +70,65 @@ impl<'a, C: Config> Consumer<'a, C> {
         }
     }
 
+    /// Stores the results of the consumer's rows in parts, as many boxes at a time as there is room for.
+    ///
+    /// # Safety
+    /// As for [`store`](Self::store).
+    #[inline(always)]
+    unsafe fn store_parts(self, work: Work, result: &C::Result) {
+        let Self { shared, consumer, thread, .. } = self;
+        let Work { tile, sequence, .. } = work;
+        let to = shared.output(consumer);
+        let row = tile.first_row + consumer * CONSUMER_ROWS;
+        let is_foreign = self.arguments.is_packed() && row + CONSUMER_ROWS > sequence.queries;
+        let mut rounded = Rounded::zero();
+        rounded.set::<C::Element, _>(result);
+        unroll!(PART in 0..2, {
+            let first = PART as u32 * C::OUTPUT_BOXES;
+            // SAFETY: the caller's contract. The thread that stores waits until earlier results have left;
+            // the others wait for it at the barrier.
+            unsafe {
+                if thread == 0 {
+                    tma::wait_group_read::<0>();
+                }
+                Barrier::Consumer(consumer).sync();
+                rounded.write_boxes([first, C::OUTPUT_BOXES], to, C::QUERY_BOX, thread);
+                fence::proxy_async_shared();
+                Barrier::Consumer(consumer).sync();
+                if is_foreign {
+                    self.store_rows(work, to, row, first);
+                    Barrier::Consumer(consumer).sync();
+                } else if thread == 0 {
+                    let row = (sequence.first_query + row) as i32;
+                    let mut column = 0;
+                    while column < C::OUTPUT_BOXES {
+                        let first_column = ((first + column) * BOX_COLUMNS) as i32;
+                        let coords = [first_column, row, tile.head as i32, sequence.matrix as i32];
+                        tma::store_4d(self.arguments.maps.output, to + column * C::QUERY_BOX, coords);
+                        column += 1;
+                    }
+                    tma::commit_group();
+                }
+            }
+        });
+    }
+
     /// Stores the rows that belong to the sequence, 16 bytes a thread, from the boxes at `from`, of which the
     /// first has this number.
     ///
     /// # Safety
-    /// As for [`store`](Self::store); the boxes are complete.
+    /// As for [`store`](Self::store); the boxes that leave together are complete.
     #[inline(always)]
     unsafe fn store_rows(self, work: Work, from: u32, first_row: u32, first: u32) {
-        const LINE_UNITS: u32 = LINE_BYTES / layout::UNIT_BYTES;
         let Arguments { params, outputs, .. } = self.arguments;
         let Work { tile, sequence, .. } = work;
-        let first_unit = first * LINE_UNITS;
-        let all = params.head_size / UNIT_ELEMENTS;
-        let mut units = all.max(1);
+        let mut units = (params.head_size / UNIT_ELEMENTS).max(1);
+        let first_unit = first * BOX_COLUMNS / UNIT_ELEMENTS;
         if C::OUTPUT_BOXES < C::BOXES {
-            if all <= first_unit {
+            if units <= first_unit {
                 return;
             }
-            units = (all - first_unit).min(C::OUTPUT_BOXES * LINE_UNITS);
+            units = (units - first_unit).min(C::OUTPUT_BOXES * BOX_COLUMNS / UNIT_ELEMENTS);
         }
         let head = tile.head as usize * params.output_head as usize;
         let mut index = self.thread;
@@ -104,6 +136,7 @@ impl<'a, C: Config> Consumer<'a, C> {
             let (line, unit) = (index / units, index % units);
             let row = first_row + line;
             if row < sequence.queries {
+                const LINE_UNITS: u32 = LINE_BYTES / layout::UNIT_BYTES;
                 let place = ((unit % LINE_UNITS) ^ (line % 8)) * layout::UNIT_BYTES;
                 let address = from + unit / LINE_UNITS * C::QUERY_BOX + line * LINE_BYTES + place;
                 let at = head + (sequence.first_query + row) as usize * params.output_row as usize;
