@@ -169,9 +169,9 @@ impl Rounded {
         let row = warp * 16 + lane % 16;
         let line = to + row * LINE_BYTES;
         unroll!(INDEX in 0..16, {
-            let index = INDEX as u32;
-            let column = index.wrapping_sub(first * BOX_COLUMNS / STEP) * STEP;
-            if column < count * BOX_COLUMNS {
+            let of_box = INDEX as u32 * STEP / BOX_COLUMNS;
+            if of_box >= first && of_box < first + count {
+                let column = INDEX as u32 * STEP - first * BOX_COLUMNS;
                 let unit = lane / 16 + column % BOX_COLUMNS / 8;
                 let address = line + column / BOX_COLUMNS * box_bytes + (unit ^ row % 8) * layout::UNIT_BYTES;
                 // SAFETY: the caller's word; a line of a box.

@@ -157,8 +157,23 @@ impl<'a> Passes<'a> {
         }
         let (head, batch) = (self.number % heads, self.number / heads);
         let tile = KeyTile { first_key: (self.pass * C::CLUSTER + rank) * BLOCK_N, head, batch };
-        let turns = params.queries.div_ceil(C::BLOCK_M) * params.group;
-        Some(Work { tile, sequence: sequence(params, batch), turns })
+        Some(Work { tile, sequence: sequence(params, batch), turns: self.turns::<C>() })
+    }
+
+    /// The pass of one of the cluster's turns, counted over all of its heads, and the turn's number in it.
+    #[inline(always)]
+    fn of_turn<C: Config>(params: &'a AttentionParams, turn: u32) -> (Self, u32) {
+        let first = Self::new::<C>(params);
+        let of_pass = first.turns::<C>().max(1);
+        let of_head = (of_pass * first.count::<C>()).max(1);
+        let number = first.number + turn / of_head * (thread::grid_dim_x() / C::CLUSTER);
+        (Self { params, number, pass: turn % of_head / of_pass }, turn % of_pass)
+    }
+
+    /// Turns of a pass.
+    #[inline(always)]
+    fn turns<C: Config>(self) -> u32 {
+        self.params.queries.div_ceil(C::BLOCK_M) * self.params.group
     }
 
     /// The tile of queries of the turn with this number, and the head among those that share the keys. Back
@@ -382,30 +397,26 @@ impl<C: Config> Adder<'_, C> {
     /// As for [`run`]; all lanes of all adders call it after the barriers are made.
     #[inline(always)]
     unsafe fn run(self) {
-        let mut passes = Passes::new::<C>(self.arguments.params);
-        let cluster = passes.number;
-        let mut parity = 0;
+        let mut number = 0;
         // SAFETY: the caller's contract.
         unsafe {
-            while let Some(work) = passes.get::<C>(self.rank) {
-                let mut index = 0;
-                while index < work.turns {
-                    // Places are computed in each turn, and not kept in registers.
-                    let of_turn = Self { lane: misc::opaque(self.lane), ..self };
-                    of_turn.add(of_turn.sum(passes, work, [cluster, index]), parity);
-                    index += 1;
-                    parity ^= 1;
-                }
-                passes.advance::<C>();
+            loop {
+                // Places are computed in each turn, and not kept in registers.
+                let (of_turn, turn) = (Self { lane: misc::opaque(self.lane), ..self }, misc::opaque(number));
+                let (passes, index) = Passes::of_turn::<C>(self.arguments.params, turn);
+                let Some(work) = passes.get::<C>(self.rank) else { break };
+                of_turn.add(of_turn.sum(passes, work, index), turn % 2);
+                number += 1;
             }
         }
     }
 
-    /// The sum of a turn of a pass, with sums of this cluster.
+    /// The sum of a turn of a pass.
     #[inline(always)]
-    fn sum(self, passes: Passes<'_>, work: Work, [cluster, index]: [u32; 2]) -> Sum {
+    fn sum(self, passes: Passes<'_>, work: Work, index: u32) -> Sum {
         let Arguments { params, rows, queries, .. } = self.arguments;
         let Work { tile, sequence, .. } = work;
+        let cluster = Passes::new::<C>(params).number;
         let (block, of_group) = passes.turn::<C>(work, index);
         let first_row = block * C::BLOCK_M;
         let row = (cluster * params.group + of_group) * params.padded_rows + first_row;
