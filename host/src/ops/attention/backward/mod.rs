@@ -286,8 +286,8 @@ const L2_BYTES: f64 = 48e6;
 /// writes where dQ is added up in f32.
 const FIRST_BYTES: f64 = 4.0;
 const SUM_BYTES: f64 = 10.0;
-/// Bytes of an element of Q for each tile of keys of a whole head, or each pair of tiles that two blocks have:
-/// of Q, dO, and a sum, read and written.
+/// Bytes of an element of Q for each tile of keys of a whole head, or each pair of tiles that two blocks
+/// have: of Q, dO, and a sum, read and written.
 const AGAIN_BYTES: f64 = 12.0;
 
 /// A kernel's floating-point operations a microsecond of one multiprocessor: a 132nd of an H200's with

@@ -116,7 +116,10 @@ pub trait Config: Copy + 'static {
         assert!(Self::QueryGradient::N * 64 * Self::PARTS == Self::HEAD * Self::BLOCK_M, "parts of dQ");
         assert!(Self::HEAD.is_multiple_of(BOX_COLUMNS) && Self::HEAD <= 256, "accumulators of dK and dV");
         assert!(Self::BLOCKS == 1 || !Self::IS_WHOLE, "a block has all keys of a head");
-        assert!(!Self::IS_HALVED || (Self::BLOCKS == 1 && Self::BLOCK_M == 64), "a part of dQ for each block");
+        assert!(
+            !Self::IS_HALVED || (Self::BLOCKS == 1 && Self::BLOCK_M == 64),
+            "a part of dQ for each block"
+        );
         assert!(!Self::IS_HALVED || Self::BOXES == SCORE_BUFFERS, "dV leaves from the places of dS");
         assert!(Self::BLOCKS == 1 || Self::BLOCK_M == 64, "a box of dS for each block of a pair");
     };

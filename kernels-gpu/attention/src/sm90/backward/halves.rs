@@ -26,19 +26,15 @@
 
 use cuda_std::tma::TensorMap;
 use cuda_std::warp::{FULL_MASK, sync_warp, warp_shuffle_idx};
-use cuda_std::wgmma::Accumulator;
-use cuda_std::{cluster, fence, grid, mbarrier, misc, registers, shared, thread, tma, vector, wgmma};
+use cuda_std::{cluster, fence, grid, mbarrier, registers, shared, thread, tma, vector, wgmma};
 use primitives::pipeline::PipelineState;
 use primitives::shared_plan::SharedType;
 use primitives::unroll;
-use primitives::wgmma::Element16;
 
+use super::adder::{ADDERS, Adder};
 use super::arguments::Arguments;
-use super::config::{
-    BLOCK_N, Barrier, CONSUMERS, Config, Inbox, Keys, Of, Plan, Queries, Statistics,
-};
+use super::config::{BLOCK_N, Barrier, CONSUMERS, Config, Keys, Of, Plan, Queries, Statistics};
 use super::consumer::Consumer;
-use super::finish::transpose;
 use super::main_pass::WARPS;
 use super::whole::sequence;
 use super::work::{Ticket, Turn, Work};
@@ -48,8 +44,6 @@ use crate::sm90::fragments::{steps, zero};
 
 /// Registers of a thread that copies or adds up, and of a consumer's thread.
 const REGISTERS: [u32; 2] = [56, 224];
-/// Warps that add up parts of dQ.
-const ADDERS: u32 = 2;
 /// A bit for each block of the cluster.
 const BOTH: u16 = 0b11;
 
@@ -57,8 +51,8 @@ const BOTH: u16 = 0b11;
 ///
 /// # Safety
 /// As for [`main_pass::run`](super::main_pass::run), but the launch has at most a cluster of two blocks for
-/// each head of keys of each sequence; no sequences are packed, each has queries and keys, and each query sees
-/// all keys. There are sums for each cluster, of all queries that share its keys.
+/// each head of keys of each sequence; no sequences are packed, each has queries and keys, and each query
+/// sees all keys. There are sums for each cluster, of all queries that share its keys.
 #[inline(always)]
 pub unsafe fn run<C: Config>(arguments: Arguments<'_>, function: &C::Function) {
     const { C::CHECKED };
@@ -134,22 +128,23 @@ unsafe fn make_barriers<C: Config>(shared: Plan<C>, rank: u32) {
 
 /// The heads of keys of a cluster, and of each one its passes: a tile of keys for each block.
 #[derive(Clone, Copy)]
-struct Passes<'a> {
+pub(super) struct Passes<'a> {
     params: &'a AttentionParams,
     /// The head, among those of all sequences.
-    number: u32,
-    pass: u32,
+    pub number: u32,
+    /// The pass of the head.
+    pub pass: u32,
 }
 
 impl<'a> Passes<'a> {
     #[inline(always)]
-    fn new<C: Config>(params: &'a AttentionParams) -> Self {
+    pub fn new<C: Config>(params: &'a AttentionParams) -> Self {
         Self { params, number: thread::block_idx_x() / C::CLUSTER, pass: 0 }
     }
 
     /// The tile of the block with its sequence and its turns; none behind the last pass.
     #[inline(always)]
-    fn get<C: Config>(self, rank: u32) -> Option<Work> {
+    pub fn get<C: Config>(self, rank: u32) -> Option<Work> {
         let params = self.params;
         let heads = (params.heads / params.group.max(1)).max(1);
         if self.number >= heads * params.batch {
@@ -162,7 +157,7 @@ impl<'a> Passes<'a> {
 
     /// The pass of one of the cluster's turns, counted over all of its heads, and the turn's number in it.
     #[inline(always)]
-    fn of_turn<C: Config>(params: &'a AttentionParams, turn: u32) -> (Self, u32) {
+    pub fn of_turn<C: Config>(params: &'a AttentionParams, turn: u32) -> (Self, u32) {
         let first = Self::new::<C>(params);
         let of_pass = first.turns::<C>().max(1);
         let of_head = (of_pass * first.count::<C>()).max(1);
@@ -179,7 +174,7 @@ impl<'a> Passes<'a> {
     /// The tile of queries of the turn with this number, and the head among those that share the keys. Back
     /// from the last one in every other pass.
     #[inline(always)]
-    fn turn<C: Config>(self, work: Work, index: u32) -> (u32, u32) {
+    pub fn turn<C: Config>(self, work: Work, index: u32) -> (u32, u32) {
         let of_head = self.params.queries.div_ceil(C::BLOCK_M).max(1);
         let turn = if self.pass.is_multiple_of(2) { index } else { work.turns - 1 - index };
         (turn % of_head, turn / of_head)
@@ -187,7 +182,7 @@ impl<'a> Passes<'a> {
 
     /// Passes of a head.
     #[inline(always)]
-    fn count<C: Config>(self) -> u32 {
+    pub fn count<C: Config>(self) -> u32 {
         self.params.keys.div_ceil(C::CLUSTER * BLOCK_N)
     }
 
@@ -349,211 +344,6 @@ unsafe fn bring_queries<C: Config>(arguments: Arguments<'_>, shared: Plan<C>, ra
                 }
             }
             passes.advance::<C>();
-        }
-    }
-}
-
-/// A lane of a warp that adds up the block's columns of dQ: of both blocks' keys, pass by pass.
-#[derive(Clone, Copy)]
-struct Adder<'a, C: Config> {
-    arguments: Arguments<'a>,
-    shared: Plan<C>,
-    rank: u32,
-    /// The warp's number among the adders.
-    warp: u32,
-    lane: u32,
-}
-
-/// Four numbers of each of four steps of eight columns: what is stored at once.
-type Group = [[f32; 4]; 4];
-/// Rows of dQ of a warp, and columns of a group.
-const WARP_ROWS: u32 = 16;
-const GROUP_COLUMNS: u32 = 32;
-/// Of the warps of a consumer, how many an adder stands for.
-const SHARE: u32 = WARPS / ADDERS;
-
-/// A tile of queries whose dQ is added up.
-#[derive(Clone, Copy)]
-struct Sum {
-    /// The lane's first sum of the tile.
-    sums: *mut f32,
-    /// The lane's first eight numbers of dQ.
-    results: *mut u16,
-    /// Rows of dQ from that one on.
-    rows: u32,
-    /// Whether no sum is there yet.
-    is_first: bool,
-    /// Whether no part follows.
-    is_last: bool,
-}
-
-impl<C: Config> Adder<'_, C> {
-    /// Groups of a lane in a turn.
-    const GROUPS: usize = SHARE as usize * steps::<C::QueryGradient>() / 4;
-
-    /// Adds up the parts of all turns.
-    ///
-    /// # Safety
-    /// As for [`run`]; all lanes of all adders call it after the barriers are made.
-    #[inline(always)]
-    unsafe fn run(self) {
-        let mut number = 0;
-        // SAFETY: the caller's contract.
-        unsafe {
-            loop {
-                // Places are computed in each turn, and not kept in registers.
-                let (of_turn, turn) = (Self { lane: misc::opaque(self.lane), ..self }, misc::opaque(number));
-                let (passes, index) = Passes::of_turn::<C>(self.arguments.params, turn);
-                let Some(work) = passes.get::<C>(self.rank) else { break };
-                of_turn.add(of_turn.sum(passes, work, index), turn % 2);
-                number += 1;
-            }
-        }
-    }
-
-    /// The sum of a turn of a pass.
-    #[inline(always)]
-    fn sum(self, passes: Passes<'_>, work: Work, index: u32) -> Sum {
-        let Arguments { params, rows, queries, .. } = self.arguments;
-        let Work { tile, sequence, .. } = work;
-        let cluster = Passes::new::<C>(params).number;
-        let (block, of_group) = passes.turn::<C>(work, index);
-        let first_row = block * C::BLOCK_M;
-        let row = (cluster * params.group + of_group) * params.padded_rows + first_row;
-        let own = self.rank * (Inbox::<C>::BYTES / 4) + self.first_place();
-        let first_row = first_row + self.warp * SHARE * WARP_ROWS + self.lane / 4;
-        let column = self.rank * C::QueryGradient::N + self.lane % 4 * 8;
-        let head = tile.head * params.group + of_group;
-        let at = queries.strides.at(first_row, head, sequence.matrix) + column as usize;
-        Sum {
-            sums: rows.sums.wrapping_add(row as usize * C::HEAD as usize + own as usize),
-            results: queries.data.wrapping_add(at),
-            rows: sequence.queries.saturating_sub(first_row),
-            is_first: passes.pass == 0,
-            is_last: passes.pass + 1 == passes.count::<C>(),
-        }
-    }
-
-    /// Adds up the parts of a turn of this parity.
-    ///
-    /// # Safety
-    /// The whole warp calls it, once a turn. The sums are the cluster's, and each number of them the lane's.
-    #[inline(always)]
-    unsafe fn add(self, sum: Sum, parity: u32) {
-        const { assert!(Self::GROUPS == 4, "counted out") };
-        let full = self.shared.inbox_full(0);
-        // SAFETY: the caller's contract; the other block sends its part of each turn, and the block's own
-        // consumer writes one.
-        unsafe {
-            if self.warp == 0 && self.lane == 0 {
-                mbarrier::arrive_expect_tx(full, Inbox::<C>::BYTES * (C::CLUSTER - 1));
-            }
-            let first = self.before(sum, 0);
-            mbarrier::wait_parity_cluster(full, parity);
-            let second = self.before(sum, 1);
-            self.store(sum, self.with_inbox(first, 0), 0);
-            let third = self.before(sum, 2);
-            self.store(sum, self.with_inbox(second, 1), 1);
-            let last = self.before(sum, 3);
-            self.store(sum, self.with_inbox(third, 2), 2);
-            let last = self.with_inbox(last, 3);
-            self.leave_inbox();
-            self.store(sum, last, 3);
-        }
-    }
-
-    /// Where the lane's first numbers lie, among those of a part.
-    #[inline(always)]
-    const fn first_place(self) -> u32 {
-        (self.warp * SHARE * 32 + self.lane) * 4
-    }
-
-    /// How far the numbers of a group and step are from these: two groups of a warp, one after the other.
-    #[inline(always)]
-    const fn place(group: usize, step: usize) -> usize {
-        ((group % 2 * 4 + step) * WARPGROUP as usize + group / 2 * 32) * 4
-    }
-
-    /// The sums of a group, of the passes before.
-    ///
-    /// # Safety
-    /// As for [`add`](Self::add).
-    #[inline(always)]
-    unsafe fn before(self, Sum { sums, is_first, .. }: Sum, group: usize) -> Group {
-        let mut quads = [[0.0; 4]; 4];
-        if !is_first {
-            // SAFETY: the caller's contract; the lane has stored them.
-            unroll!(STEP in 0..4, {
-                quads[STEP] = unsafe { vector::load_l2_v4(sums.add(Self::place(group, STEP))) };
-            });
-        }
-        quads
-    }
-
-    /// A group with both blocks' parts, in the order of their keys.
-    ///
-    /// # Safety
-    /// The inbox is full.
-    #[inline(always)]
-    unsafe fn with_inbox(self, mut quads: Group, group: usize) -> Group {
-        let first = self.shared.inbox(0) + self.first_place() * 4;
-        unroll!(BLOCK in 0..2, {
-            unroll!(STEP in 0..4, {
-                let from = first + BLOCK as u32 * Inbox::<C>::BYTES + Self::place(group, STEP) as u32 * 4;
-                // SAFETY: the caller's contract.
-                let part: [f32; 4] = unsafe { vector::load_shared_v4(from) };
-                unroll!(I in 0..4, { quads[STEP][I] += part[I]; });
-            });
-        });
-        quads
-    }
-
-    /// Tells that this warp has read the inbox. Another warp tells the other block, as that would have to wait
-    /// for what this one has stored.
-    ///
-    /// # Safety
-    /// The whole warp calls it, once a turn.
-    #[inline(always)]
-    unsafe fn leave_inbox(self) {
-        // SAFETY: the caller's contract; the barrier counts each warp once a turn.
-        unsafe {
-            sync_warp(FULL_MASK);
-            if self.lane == 0 {
-                mbarrier::arrive(self.shared.inbox_empty(self.rank));
-            }
-        }
-    }
-
-    /// Keeps a group, or rounds and stores it as dQ.
-    ///
-    /// # Safety
-    /// As for [`add`](Self::add).
-    #[inline(always)]
-    unsafe fn store(self, sum: Sum, quads: Group, group: usize) {
-        let Sum { sums, results, rows, is_last, .. } = sum;
-        let Arguments { params, queries, .. } = self.arguments;
-        // SAFETY: the caller's contract.
-        unsafe {
-            if !is_last {
-                unroll!(STEP in 0..4, { vector::store_v4(sums.add(Self::place(group, STEP)), quads[STEP]); });
-                return;
-            }
-            let column = group as u32 % 2 * GROUP_COLUMNS;
-            let is_there = self.rank * C::QueryGradient::N + self.lane % 4 * 8 + column < params.head_size;
-            let mut rounded = [[0u32; 4]; 2];
-            unroll!(STEP in 0..4, {
-                let [a, b, c, d] = quads[STEP].map(|x| x * params.scale);
-                rounded[0][STEP] = C::Element::pack(a, b);
-                rounded[1][STEP] = C::Element::pack(c, d);
-            });
-            unroll!(ROW in 0..2, {
-                let pairs = transpose(rounded[ROW], self.lane % 4);
-                let row = group as u32 / 2 * WARP_ROWS + 8 * ROW as u32;
-                if row < rows && is_there {
-                    let at = row as usize * queries.strides.row as usize + column as usize;
-                    vector::store_v4(results.add(at).cast::<u32>(), pairs);
-                }
-            });
         }
     }
 }

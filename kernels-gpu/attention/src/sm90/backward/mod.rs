@@ -41,6 +41,7 @@
 //! `P f'` on in place of `P`. Places of scores do not all fit beside the accumulators: they
 //! spill (`kernels-gpu/budget.toml`).
 
+mod adder;
 pub mod arguments;
 pub mod config;
 mod consumer;

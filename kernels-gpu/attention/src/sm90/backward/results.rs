@@ -150,12 +150,7 @@ impl<C: Config> Consumer<'_, C> {
     /// One thread calls it; the lines are written and fenced, and the writers have met since. The row is that
     /// of the consumer's first key, in this head and matrix.
     #[inline(always)]
-    pub(super) unsafe fn send_lines(
-        self,
-        map: *const TensorMap,
-        from: u32,
-        [row, head, matrix]: [u32; 3],
-    ) {
+    pub(super) unsafe fn send_lines(self, map: *const TensorMap, from: u32, [row, head, matrix]: [u32; 3]) {
         let mut column = 0;
         while column < C::BOXES {
             let coords = [(column * BOX_COLUMNS) as i32, row as i32, head as i32, matrix as i32];
