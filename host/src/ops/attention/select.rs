@@ -379,7 +379,7 @@ mod tests {
     #[test]
     fn every_kernel_can_or_says_why_not() {
         let (can, cannot) = ask(TABLE, &PROBLEM, HOPPER);
-        assert_eq!((can.len(), cannot.len()), (6, 6));
+        assert_eq!((can.len(), cannot.len()), (8, 6));
         let ampere = DeviceCapabilities { arch: Arch { major: 8, minor: 0 }, ..HOPPER };
         let (can, cannot) = ask(TABLE, &PROBLEM, ampere);
         assert!(can.is_empty() && cannot.iter().all(|rejection| rejection.why.contains("9.0")));

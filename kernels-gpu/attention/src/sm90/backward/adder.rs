@@ -62,7 +62,8 @@ impl<C: Config> Adder<'_, C> {
     /// Adds up the parts of all turns.
     ///
     /// # Safety
-    /// As for [`halves::run`](super::halves::run); all lanes of all adders call it after the barriers are made.
+    /// As for [`halves::run`](super::halves::run); all lanes of all adders call it after the barriers are
+    /// made.
     #[inline(always)]
     pub unsafe fn run(self) {
         let mut number = 0;
