@@ -10,7 +10,6 @@ mod ops_attention;
 mod ops_attention_append;
 mod ops_attention_backward;
 mod ops_attention_backward_functions;
-mod ops_attention_backward_halves;
 mod ops_attention_backward_packed;
 mod ops_attention_backward_whole;
 mod ops_attention_bias_gradient;

@@ -58,40 +58,27 @@ enum Way {
     Packed,
     /// A block has all keys of a head.
     WholeHeads,
-    /// Two blocks of a cluster have them.
-    Halves,
 }
 
 impl Way {
-    const ALL: [Way; 5] =
-        [Way::OneBlockOfKeys, Way::Deterministic, Way::Packed, Way::WholeHeads, Way::Halves];
+    const ALL: [Way; 4] = [Way::OneBlockOfKeys, Way::Deterministic, Way::Packed, Way::WholeHeads];
 
     /// Whether there are kernels for rows of this length.
     fn is_for(self, size: usize) -> bool {
-        match self {
-            Way::WholeHeads => size <= 128,
-            Way::Halves => (65..=128).contains(&size),
-            _ => true,
-        }
+        self != Way::WholeHeads || size <= 128
     }
 
     /// Whether a kernel does it so.
     fn is_of(self, config: &Config) -> bool {
-        let is = |of: &str, way: Way| config.name().contains(of) == (self == way);
-        is("_whole_", Way::WholeHeads) && is("_halves_", Way::Halves)
+        config.name().contains("_whole_") == (self == Way::WholeHeads)
     }
 
     /// Queries and keys.
     const fn rows(self) -> [usize; 2] {
         match self {
-            Way::Deterministic | Way::WholeHeads | Way::Halves => [150, 300],
+            Way::Deterministic | Way::WholeHeads => [150, 300],
             Way::OneBlockOfKeys | Way::Packed => [150, 100],
         }
-    }
-
-    /// Kernels of halves have all keys for each query.
-    const fn mask(self) -> Mask {
-        if matches!(self, Way::Halves) { Mask::FULL } else { Mask::CAUSAL }
     }
 }
 
@@ -116,7 +103,7 @@ fn gradients<T: Element + testkit::Element + Pod>(
     let heads = |buffer, side: usize| Heads::new::<T>(buffer, sides[side]);
     let output_heads = HeadsMut::new(&mut output, sides[0]);
     let attention = Attention::new(heads(&q, 0), heads(&k, 1), heads(&v, 1), output_heads)
-        .mask(way.mask())
+        .mask(Mask::CAUSAL)
         .log_sum_exp(&mut logarithms);
     let sinks = DeviceBuffer::from_slice(stream, &[0.5f32, -1.0, 3.0, 0.0])?;
     let mut d_sinks = DeviceBuffer::<f32>::zeroed(stream, HEADS[0])?;
@@ -134,7 +121,7 @@ fn gradients<T: Element + testkit::Element + Pod>(
         values: HeadsMut::new(&mut d_v, sides[1]),
     };
     let backward = Backward::new(forward, heads(&result, 0), gradients)
-        .mask(way.mask())
+        .mask(Mask::CAUSAL)
         .deterministic(way == Way::Deterministic);
     let backward = packed.into_iter().fold(backward, Backward::packed).sinks(&sinks, &mut d_sinks);
     let candidates = backward.explain(stream)?.candidates.into_iter().map(|candidate| candidate.config);

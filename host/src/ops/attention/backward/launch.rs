@@ -73,10 +73,10 @@ pub(super) fn launch(
         let hint = "split the batch and call once for each part";
         return Err(invalid("the problem", format!("{tiles} tiles"), "fewer than 2^32".to_owned(), hint));
     };
-    // Whole heads have an order already, and sums for each cluster alone.
+    // Whole heads have an order already, and sums for each block alone.
     let is_ordered = is_deterministic && tiles > 0 && !entry.is_whole;
     let summed_rows = if entry.is_whole {
-        clusters_of_heads(entry, params, stream) as usize * (params.group * params.padded_rows) as usize
+        blocks_of_heads(params, stream) as usize * (params.group * params.padded_rows) as usize
     } else {
         rows
     };
@@ -114,12 +114,11 @@ pub(super) fn launch(
     }
 }
 
-/// Clusters, mostly of one block, that share whole heads out: a block a multiprocessor. Each cluster has sums
-/// of its own.
-fn clusters_of_heads(entry: &Entry, params: AttentionParams, stream: &Stream) -> u32 {
+/// Blocks that share whole heads out: one a multiprocessor, each with sums of its own.
+fn blocks_of_heads(params: AttentionParams, stream: &Stream) -> u32 {
     // A tile as long as all keys is a head.
     let heads = KeyTiles::new(&params, params.keys.max(1)).count();
-    (stream.device().properties().sm_count / entry.sharers).min(heads).max(1)
+    stream.device().properties().sm_count.min(heads).max(1)
 }
 
 /// Arguments that all kernels have.
@@ -266,13 +265,13 @@ impl<'a> Pass<'a> {
         let (d_keys, d_values) = (keys.view(), values.view());
         let (map_d_keys, map_d_values) = (map(d_keys, CONSUMER_KEYS)?, map(d_values, CONSUMER_KEYS)?);
         let blocks = if entry.is_whole {
-            clusters_of_heads(entry, launched.params, stream) * entry.sharers
+            blocks_of_heads(launched.params, stream)
         } else {
             KeyTiles::new(&launched.params, block).count() * entry.blocks
         };
         let grid = LaunchConfig::new([blocks, 1, 1], [THREADS, 1, 1])
             .with_shared(entry.shared)
-            .cluster([entry.blocks * entry.sharers, 1, 1])
+            .cluster([entry.blocks, 1, 1])
             .overlapping_previous();
         let Workspace { logarithms, deltas, sums, order } = workspace;
         Ok(Pass {

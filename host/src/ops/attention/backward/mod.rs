@@ -286,8 +286,7 @@ const L2_BYTES: f64 = 48e6;
 /// writes where dQ is added up in f32.
 const FIRST_BYTES: f64 = 4.0;
 const SUM_BYTES: f64 = 10.0;
-/// Bytes of an element of Q for each tile of keys of a whole head, or each pair of tiles that two blocks
-/// have: of Q, dO, and a sum, read and written.
+/// Bytes of an element of Q for each tile of keys of a whole head: of Q, dO, and a sum, read and written.
 const AGAIN_BYTES: f64 = 12.0;
 
 /// A kernel's floating-point operations a microsecond of one multiprocessor: a 132nd of an H200's with
@@ -327,16 +326,12 @@ impl Row for Entry {
         }
         // Each block has as many heads as the one with the most.
         let kv_heads = (heads / f64::from(problem.group().max(1))).max(1.0);
-        let sharers = f64::from(self.sharers);
-        let clusters = (sm_count / sharers).floor().max(1.0);
-        let (rounds, passes) = ((kv_heads / clusters).ceil(), (tiles / sharers).ceil());
-        // A tile of a block that the head does not have takes as long as one that it has.
-        let turns_us = flops / kv_heads / rate(self) / tiles.max(1.0) * passes;
-        let busy_us = rounds * (turns_us + passes * TILE_US);
-        // A share that does not stay in L2 comes from memory again for each pass.
+        let rounds = (kv_heads / sm_count).ceil();
+        let busy_us = rounds * (flops / kv_heads / rate(self) + tiles * TILE_US);
+        // A share that does not stay in L2 comes from memory again for each tile of keys.
         let again = elements * AGAIN_BYTES;
-        let missing = (1.0 - L2_BYTES / (again / kv_heads * kv_heads.min(clusters))).max(0.0);
-        first_us + busy_us + SHOWN * again * passes * missing / BYTES_A_US
+        let missing = (1.0 - L2_BYTES / (again / kv_heads * kv_heads.min(sm_count))).max(0.0);
+        first_us + busy_us + SHOWN * again * tiles * missing / BYTES_A_US
     }
 
     fn refuses(&self, problem: &Problem) -> Option<&'static str> {
@@ -346,19 +341,13 @@ impl Row for Entry {
             Some("is for sequences that are not packed")
         } else if problem.is_empty() || problem.keys == 0 {
             Some("wants queries and keys")
-        } else if self.sharers > 1 && !problem.mask.is_full() {
-            Some("is for queries that see all keys")
         } else {
             None
         }
     }
 
     fn why(&self, problem: &Problem) -> Option<&'static str> {
-        let why = if self.sharers > 1 {
-            "two blocks share the keys of a head out: no zeros before, no sums behind, few heads under way"
-        } else {
-            "its blocks go through all keys of a head: no zeros before, no sums behind"
-        };
+        let why = "its blocks go through all keys of a head: no zeros before, no sums behind";
         (self.is_whole && self.head == problem.head_size).then_some(why)
     }
 

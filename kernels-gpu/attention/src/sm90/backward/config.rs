@@ -89,21 +89,10 @@ pub trait Config: Copy + 'static {
     const KEEPS_WEIGHTS: bool = Self::BLOCK_M == 64 && Self::BLOCKS == 1;
     /// Whether a block goes through all keys of a head, one tile after the other ([`whole`](super::whole)).
     const IS_WHOLE: bool = false;
-    /// Whether two blocks of a cluster go through the tiles of keys of a head, half of them each
-    /// ([`halves`](super::halves)).
-    const IS_HALVED: bool = false;
-    /// Blocks of a cluster.
-    const CLUSTER: u32 = if Self::IS_HALVED { 2 } else { Self::BLOCKS };
-    /// Places of keys: while results leave one of them, the next tile is in the other one.
-    const PLACES: u32 = if Self::IS_WHOLE || Self::IS_HALVED { 2 } else { 1 };
-    /// Places of values.
-    const VALUE_PLACES: u32 = if Self::IS_WHOLE { 2 } else { 1 };
+    /// Places of keys and values: while results leave one of them, the next tile is in the other one.
+    const PLACES: u32 = if Self::IS_WHOLE { 2 } else { 1 };
     /// Places whose results another warp than the consumers' stores.
     const RESULTS: u32 = if Self::IS_WHOLE { Self::PLACES } else { 0 };
-    /// Places of keys, and of values, that consumers say are empty.
-    const EMPTIED: u32 = if Self::IS_HALVED { 1 } else { 0 };
-    /// Parts of dQ that come from consumers of all blocks, to be added up by a warp.
-    const INBOXES: u32 = if Self::IS_HALVED { Self::CLUSTER } else { 0 };
     /// Parts of dQ of which the producer tells: those of the turns under way, and of the turn before.
     const TOLD_PARTS: u32 = if Self::IS_WHOLE { 2 * Of::<Self>::STAGES } else { 0 };
     /// Bytes of shared memory of a block.
@@ -116,11 +105,6 @@ pub trait Config: Copy + 'static {
         assert!(Self::QueryGradient::N * 64 * Self::PARTS == Self::HEAD * Self::BLOCK_M, "parts of dQ");
         assert!(Self::HEAD.is_multiple_of(BOX_COLUMNS) && Self::HEAD <= 256, "accumulators of dK and dV");
         assert!(Self::BLOCKS == 1 || !Self::IS_WHOLE, "a block has all keys of a head");
-        assert!(
-            !Self::IS_HALVED || (Self::BLOCKS == 1 && Self::BLOCK_M == 64),
-            "a part of dQ for each block"
-        );
-        assert!(!Self::IS_HALVED || Self::BOXES == SCORE_BUFFERS, "dV leaves from the places of dS");
         assert!(Self::BLOCKS == 1 || Self::BLOCK_M == 64, "a box of dS for each block of a pair");
     };
 }
@@ -147,27 +131,13 @@ impl<C: Config> Config for Whole<C> {
     const IS_WHOLE: bool = true;
 }
 
-/// The kernel of which two blocks share the keys of a head out ([`halves`](super::halves)).
-#[derive(Clone, Copy)]
-pub struct Halves<C>(PhantomData<C>);
-
-impl<C: Config> Config for Halves<C> {
-    type Element = C::Element;
-    type Scores = C::Scores;
-    type Gradient = C::Gradient;
-    type QueryGradient = C::QueryGradient;
-    type Function = C::Function;
-
-    const IS_HALVED: bool = true;
-}
-
 shared_plan! {
     /// The shared memory of a block.
     pub struct Plan<C: Config> {
         /// K, and dK at the end.
         keys[C::PLACES]: Keys<C>,
         /// V, and dV at the end.
-        values[C::VALUE_PLACES]: Keys<C>,
+        values[C::PLACES]: Keys<C>,
         /// K of the pair's other block, the columns of dQ that this one computes.
         other_keys[C::OTHER_BOXES]: KeyBox<C>,
         /// Q.
@@ -176,8 +146,6 @@ shared_plan! {
         gradients[Of::<C>::STAGES]: Queries<C>,
         /// dS^T, keys by queries.
         scores[SCORE_BUFFERS]: Scores<C>,
-        /// Parts of dQ, one of each block of the cluster.
-        inbox[C::INBOXES]: Inbox<C>,
         /// L, with Q.
         logarithms[Of::<C>::STAGES]: Statistics<C>,
         /// D, with dO.
@@ -191,17 +159,9 @@ shared_plan! {
         /// Says that K has come.
         keys_full[C::PLACES]: Mbarrier,
         /// Says that V has come.
-        values_full[C::VALUE_PLACES]: Mbarrier,
+        values_full[C::PLACES]: Mbarrier,
         /// Says that dK and dV have taken the places of K and V.
         results_full[C::RESULTS]: Mbarrier,
-        /// Says that dK has left a place of K.
-        keys_empty[C::EMPTIED * C::PLACES]: Mbarrier,
-        /// Says that V has been read.
-        values_empty[C::EMPTIED]: Mbarrier,
-        /// Says that the parts of dQ of all blocks have come.
-        inbox_full[C::EMPTIED]: Mbarrier,
-        /// Says, for each block of the cluster, that its parts of dQ have been read.
-        inbox_empty[C::INBOXES]: Mbarrier,
         /// Says that both consumers have written their part of dS, and read the one before; or that dS of
         /// both blocks of a pair is there.
         scores_full: Mbarrier,
@@ -235,11 +195,6 @@ shared_bytes! {
 }
 
 shared_bytes! {
-    /// A consumer's part of dQ, in the order of its registers: `[quad][thread][4]`.
-    pub struct Inbox<C: Config>(C::QueryGradient::N * 64 * 4, align 128);
-}
-
-shared_bytes! {
     /// Nine words: a [`Work`](super::work::Work).
     pub struct Words(3 * layout::UNIT_BYTES, align layout::UNIT_BYTES);
 }
@@ -262,7 +217,7 @@ impl<C: Config> Depth for Of<C> {
 }
 
 impl<C: Config> ClusterShape for Of<C> {
-    const M: u32 = C::CLUSTER;
+    const M: u32 = C::BLOCKS;
     const N: u32 = 1;
     const K: u32 = 1;
 }

@@ -75,7 +75,7 @@ impl<C: Config> Consumer<'_, C> {
     /// Where V is.
     #[inline(always)]
     pub(super) fn values(self) -> u32 {
-        self.shared.values(if C::IS_HALVED { 0 } else { self.place.stage })
+        self.shared.values(self.place.stage)
     }
 
     /// Waits until K and V have come.
@@ -88,8 +88,6 @@ impl<C: Config> Consumer<'_, C> {
         // SAFETY: the caller's contract.
         unsafe {
             mbarrier::wait_parity(self.shared.keys_full(stage), phase);
-            // A place of its own, or one for all tiles, which follow each other through the places of K.
-            let [stage, phase] = if C::IS_HALVED { [0, stage] } else { [stage, phase] };
             mbarrier::wait_parity(self.shared.values_full(stage), phase);
         }
     }
@@ -142,7 +140,7 @@ impl<C: Config> Consumer<'_, C> {
     /// Boxes of shared memory as an operand.
     #[inline(always)]
     pub(super) const fn boxes(first: u32, stride: u32) -> Boxes {
-        if C::CLUSTER == 2 { Boxes::in_cluster(first, stride) } else { Boxes { first, stride } }
+        if C::BLOCKS == 2 { Boxes::in_cluster(first, stride) } else { Boxes { first, stride } }
     }
 
     /// Makes weights of scores: `2^(c s - L)`.

@@ -117,7 +117,7 @@ pub(super) unsafe fn store_rows<C: Config>(
 /// # Safety
 /// The whole warp calls it; `lane` is the number among the four.
 #[inline(always)]
-pub(super) unsafe fn transpose(mut words: [u32; 4], lane: u32) -> [u32; 4] {
+unsafe fn transpose(mut words: [u32; 4], lane: u32) -> [u32; 4] {
     unroll!(ROUND in 0..2, {
         let bit = 1 << ROUND;
         let is_upper = lane & bit as u32 != 0;

@@ -4,12 +4,12 @@ use cuda_std::wgmma::{BF16, ElementType, F16, Operand};
 #[cfg(feature = "kernels")]
 use cuda_std::{kernel, shared, shared_array, tma::TensorMap};
 
-use super::config::{Config, Halves, Whole};
+use super::config::{Config, Whole};
 #[cfg(feature = "kernels")]
 use super::{
     arguments::{Arguments, Maps, QueryResults, ResultStrides, Results, Statistics32},
     config::THREADS,
-    finish, halves, main_pass,
+    finish, main_pass,
     order::Order,
     prepare::{self, Rows, Strides},
     sinks, whole,
@@ -35,11 +35,8 @@ pub struct Entry {
     pub blocks: u32,
     /// Bytes of dynamic shared memory.
     pub shared: u32,
-    /// Whether a block goes through all keys of a head, or those of a cluster do: see
-    /// [whole heads](super::whole), and [halves](super::halves).
+    /// Whether a block goes through all keys of a head: see [whole heads](super::whole).
     pub is_whole: bool,
-    /// Blocks of a cluster that share the tiles of keys of a head out.
-    pub sharers: u32,
 }
 
 impl Entry {
@@ -52,8 +49,7 @@ impl Entry {
             block: [C::BLOCK_M, super::config::BLOCK_N],
             blocks: C::BLOCKS,
             shared: C::SHARED,
-            is_whole: C::IS_WHOLE || C::IS_HALVED,
-            sharers: C::CLUSTER / C::BLOCKS,
+            is_whole: C::IS_WHOLE,
         }
     }
 }
@@ -64,7 +60,7 @@ macro_rules! kernels {
         $dollar:tt
         $(#[kernel] fn $name:ident as $config:ident: $element:ident, head $head:literal, $queries:literal queries, $sums:literal sums;)*
         whole:
-        $(#[kernel] fn $whole:ident: $pass:ident $wrapper:ident $of:ident;)*
+        $(#[kernel] fn $whole:ident: $of:ident;)*
     ) => {
         $(
             /// The configuration of the kernel of this name.
@@ -117,10 +113,10 @@ macro_rules! kernels {
         )*
 
         $(
-            #[doc = concat!("The backward pass of short sequences by [`", stringify!($of), "`]; see [`", stringify!($pass), "`].")]
+            #[doc = concat!("The backward pass of short sequences by [`", stringify!($of), "`]; see [`whole`].")]
             ///
             /// # Safety
-            /// As `run` there for this configuration.
+            /// As [`whole::run`] for this configuration.
             #[cfg(feature = "kernels")]
             #[kernel(launch_bounds(THREADS, 1))]
             pub unsafe fn $whole(
@@ -149,14 +145,14 @@ macro_rules! kernels {
                 let arguments =
                     Arguments { maps, results, queries, params: &params, packing, rows, order, lists };
                 // SAFETY: the caller's contract.
-                unsafe { $pass::run::<$wrapper<$of>>(arguments, &Identity) }
+                unsafe { whole::run::<Whole<$of>>(arguments, &Identity) }
             }
         )*
 
         /// Every kernel; those of whole heads come last.
         pub const TABLE: &[Entry] = &[
             $(Entry::of::<$config>(stringify!($name)),)*
-            $(Entry::of::<$wrapper<$of>>(stringify!($whole))),*
+            $(Entry::of::<Whole<$of>>(stringify!($whole))),*
         ];
 
         /// Calls the macro of this name with the names of all backward passes of
@@ -182,12 +178,10 @@ kernels! { $
     #[kernel] fn attention_backward_f16_128 as F16Head128: F16, head 128, 64 queries, 32 sums;
     #[kernel] fn attention_backward_f16_256 as F16Head256: F16, head 256, 64 queries, 32 sums;
     whole:
-    #[kernel] fn attention_backward_whole_bf16_64: whole Whole Bf16Head64;
-    #[kernel] fn attention_backward_whole_bf16_128: whole Whole Bf16Head128;
-    #[kernel] fn attention_backward_whole_f16_64: whole Whole F16Head64;
-    #[kernel] fn attention_backward_whole_f16_128: whole Whole F16Head128;
-    #[kernel] fn attention_backward_halves_bf16_128: halves Halves Bf16Head128;
-    #[kernel] fn attention_backward_halves_f16_128: halves Halves F16Head128;
+    #[kernel] fn attention_backward_whole_bf16_64: Bf16Head64;
+    #[kernel] fn attention_backward_whole_bf16_128: Bf16Head128;
+    #[kernel] fn attention_backward_whole_f16_64: F16Head64;
+    #[kernel] fn attention_backward_whole_f16_128: F16Head128;
 }
 
 /// Kernels: name, and the configuration whose sums they read.

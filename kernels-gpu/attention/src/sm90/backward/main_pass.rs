@@ -17,7 +17,7 @@ use super::work::{Ticket, Turn, Work};
 use crate::block_lists::Listed;
 use crate::score::ScoreFunction;
 use crate::sm90::config::{BOX_COLUMNS, WARPGROUP};
-use crate::sm90::fragments::{Rounded, multiply_lines, multiply_rounded, zero};
+use crate::sm90::fragments::{Boxes, Rounded, multiply_lines, multiply_rounded, zero};
 
 /// Warps of a consumer.
 pub(super) const WARPS: u32 = WARPGROUP / 32;
@@ -309,24 +309,19 @@ impl<C: Config> Consumer<'_, C> {
                 wgmma::fence_registers(d_values);
                 weights.fence::<C::Scores>();
                 wgmma::fence();
-                let tile = Self::boxes(shared.gradients(stage), C::QUERY_BOX);
+                let tile = Boxes { first: shared.gradients(stage), stride: C::QUERY_BOX };
                 multiply_rounded::<C::Element, C::Scores, _>(d_values, &weights, tile, !is_first);
                 wgmma::commit_group();
                 wgmma::wait_group::<1>();
                 wgmma::fence_registers(&mut weighted);
-                if C::IS_HALVED {
-                    self.leave_values(stage);
-                }
                 self.subtract(&mut differences, &weighted, (&scores, &kept), drawn, stage);
                 if !is_first {
                     self.wait_for_scores(stage ^ 1);
-                } else if C::IS_HALVED {
-                    self.wait_until_sent();
                 }
                 self.write(&differences, stage);
                 wgmma::fence_registers(d_keys);
                 differences.fence::<C::Scores>();
-                let tile = Self::boxes(shared.queries(stage), C::QUERY_BOX);
+                let tile = Boxes { first: shared.queries(stage), stride: C::QUERY_BOX };
                 // In one branch each: what passes from a branch to a later one would be live in all turns.
                 if is_first {
                     wgmma::fence();
@@ -371,14 +366,14 @@ impl<C: Config> Consumer<'_, C> {
     /// Whether rows of other sequences may be in tiles.
     #[inline(always)]
     const fn is_packed(self) -> bool {
-        !C::IS_WHOLE && !C::IS_HALVED && self.arguments.is_packed()
+        !C::IS_WHOLE && self.arguments.is_packed()
     }
 
     /// Passes on the part of dQ of the turn before this state of the pipeline, whose sums are at `sums`, when
     /// all but `PENDING` groups of products are over.
     ///
     /// # Safety
-    /// As for [`add`](Self::add), [`leave_part`](Self::leave_part), or [`pass_part`](Self::pass_part).
+    /// As for [`add`](Self::add), or [`leave_part`](Self::leave_part).
     #[inline(always)]
     unsafe fn pass_on<const PENDING: u32>(
         self,
@@ -390,8 +385,6 @@ impl<C: Config> Consumer<'_, C> {
         unsafe {
             if C::IS_WHOLE {
                 self.leave_part::<PENDING>(part, state);
-            } else if C::IS_HALVED {
-                self.pass_part::<PENDING>(part, state);
             } else {
                 wgmma::wait_group::<PENDING>();
                 wgmma::fence_registers(part);
@@ -440,7 +433,8 @@ impl<C: Config> Consumer<'_, C> {
             let column = self.consumer * C::QueryGradient::N;
             (scores, keys + column / BOX_COLUMNS * C::KEY_BOX + column % BOX_COLUMNS * 2)
         };
-        let (scores, keys) = (Self::boxes(scores, C::KEY_BOX), Self::boxes(keys, C::KEY_BOX));
+        let (scores, keys) =
+            (Boxes { first: scores, stride: C::KEY_BOX }, Boxes { first: keys, stride: C::KEY_BOX });
         // SAFETY: the caller's contract.
         unsafe { multiply_lines::<C::Element, _, false>(part, scores, keys, BLOCK_N) }
     }

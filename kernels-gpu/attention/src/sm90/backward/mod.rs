@@ -10,7 +10,6 @@
 //! | [`main_pass`] | dK and dV; adds up dQ in f32 |
 //! | [`finish`] | dQ, scaled and rounded |
 //! | [`whole`] | in place of both: dK, dV and dQ of whole heads |
-//! | [`halves`] | the same, two blocks a head |
 //! | [`sinks`] | the gradients of sinks, if there are any |
 //!
 //! ```text
@@ -28,7 +27,7 @@
 //! 16 bytes a thread. The order of blocks is free, so dQ is not the same bit for bit from run to run.
 //!
 //! For short sequences one block goes through all keys of a head, so no zeros and no last kernel are needed
-//! ([`whole`]); or two of a cluster do, of long rows whose queries all see all keys ([`halves`]).
+//! ([`whole`]).
 //!
 //! For rows of more than 128 elements two blocks of a cluster share the keys out (`pair.rs`).
 //!
@@ -41,14 +40,12 @@
 //! `P f'` on in place of `P`. Places of scores do not all fit beside the accumulators: they
 //! spill (`kernels-gpu/budget.toml`).
 
-mod adder;
 pub mod arguments;
 pub mod config;
 mod consumer;
 pub mod finish;
 mod foreign;
 mod functions;
-pub mod halves;
 pub mod instances;
 pub mod main_pass;
 pub mod order;

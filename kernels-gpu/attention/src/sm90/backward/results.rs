@@ -30,7 +30,7 @@ impl<C: Config> Consumer<'_, C> {
         }
     }
 
-    /// Writes dK and dV of the consumer's keys to the places of K and V, or of K and dS.
+    /// Writes dK and dV of the consumer's keys to the places of K and V.
     ///
     /// # Safety
     /// As for [`store`](Self::store).
@@ -39,11 +39,11 @@ impl<C: Config> Consumer<'_, C> {
         let [mut d_keys, mut d_values] = gradients;
         self.scale_keys(&mut d_keys);
         self.scale_values(&mut d_values);
-        // SAFETY: the caller's contract. The places have been read by both consumers.
+        // SAFETY: the caller's contract. K and V have been read by both consumers.
         unsafe {
             Barrier::Two(0).sync();
             self.write_rows(&d_keys, self.keys());
-            self.write_rows(&d_values, if C::IS_HALVED { self.shared.scores(0) } else { self.values() });
+            self.write_rows(&d_values, self.values());
         }
     }
 
@@ -137,26 +137,16 @@ impl<C: Config> Consumer<'_, C> {
                 self.store_rows(from, to, strides);
             } else if self.thread == 0 {
                 let row = sequence.first_key + own;
-                self.send_lines(map, from, [row, tile.head, sequence.matrix]);
+                let mut column = 0;
+                while column < C::BOXES {
+                    let coords =
+                        [(column * BOX_COLUMNS) as i32, row as i32, tile.head as i32, sequence.matrix as i32];
+                    tma::store_4d(map, from + column * C::KEY_BOX, coords);
+                    column += 1;
+                }
                 tma::commit_group();
                 tma::wait_group::<0>();
             }
-        }
-    }
-
-    /// Begins to send the consumer's lines, the first one at `from`, through the map.
-    ///
-    /// # Safety
-    /// One thread calls it; the lines are written and fenced, and the writers have met since. The row is that
-    /// of the consumer's first key, in this head and matrix.
-    #[inline(always)]
-    pub(super) unsafe fn send_lines(self, map: *const TensorMap, from: u32, [row, head, matrix]: [u32; 3]) {
-        let mut column = 0;
-        while column < C::BOXES {
-            let coords = [(column * BOX_COLUMNS) as i32, row as i32, head as i32, matrix as i32];
-            // SAFETY: the caller's contract.
-            unsafe { tma::store_4d(map, from + column * C::KEY_BOX, coords) }
-            column += 1;
         }
     }
 

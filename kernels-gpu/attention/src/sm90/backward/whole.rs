@@ -143,7 +143,7 @@ impl<'a> Tiles<'a> {
 
 /// A sequence that is not packed.
 #[inline(always)]
-pub(super) const fn sequence(params: &AttentionParams, batch: u32) -> Sequence {
+const fn sequence(params: &AttentionParams, batch: u32) -> Sequence {
     Sequence { first_query: 0, queries: params.queries, first_key: 0, keys: params.keys, matrix: batch }
 }
 
