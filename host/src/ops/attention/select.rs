@@ -326,8 +326,8 @@ mod tests {
         assert_eq!(of(128, Mask::CAUSAL, 16_384), "attention_bf16_128_wide");
     }
 
-    /// As timed with bf16 on an H200 (2026-11-29): of cuDNN's speed 0.989 at length 512, 1.09 causal, and 1.154
-    /// at 1024, causal, where nobody timed blocks of 80 keys beside them.
+    /// As timed with bf16 on an H200 (2026-11-29), of cuDNN's speed: 0.989 at length 512, 1.09 causal, and
+    /// 1.154 at 1024, causal, where nobody timed blocks of 80 keys beside them.
     #[test]
     fn narrow_blocks_for_short_sequences_of_long_rows() {
         for dtype in [DType::BF16, DType::F16] {
