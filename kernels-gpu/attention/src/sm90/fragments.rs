@@ -173,7 +173,8 @@ impl Rounded {
             if of_box >= first && of_box < first + count {
                 let column = INDEX as u32 * STEP - first * BOX_COLUMNS;
                 let unit = lane / 16 + column % BOX_COLUMNS / 8;
-                let address = line + column / BOX_COLUMNS * box_bytes + (unit ^ row % 8) * layout::UNIT_BYTES;
+                let place = (unit ^ (row % 8)) * layout::UNIT_BYTES;
+                let address = line + column / BOX_COLUMNS * box_bytes + place;
                 // SAFETY: the caller's word; a line of a box.
                 unsafe { matrix::stmatrix_x4(address, self.0[INDEX]) }
             }
