@@ -60,9 +60,12 @@ pub trait Config: Copy + 'static {
     const THREADS: u32 = (1 + Self::CONSUMERS) * WARPGROUP;
     /// Tiles of shared memory for results alone.
     const OUTPUTS: u32 = if Self::OWN_OUTPUT { Self::CONSUMERS } else { 0 };
+    /// Boxes of results that leave at a time: those that shared memory of their own has room for.
+    const OUTPUT_BOXES: u32 = if Self::OWN_OUTPUT && Self::BOXES > 2 { 2 } else { Self::BOXES };
     /// Places for the queries of a consumer. With two, those of the next tile come while a tile is computed;
-    /// where results leave through the place of their queries there is room for one.
-    const QUERY_STAGES: u32 = if Self::OWN_OUTPUT { 2 } else { 1 };
+    /// there is room for one where results leave through the place of their queries, or in parts: then the
+    /// next ones come beside a tile's last product.
+    const QUERY_STAGES: u32 = if Self::OWN_OUTPUT && Self::OUTPUT_BOXES == Self::BOXES { 2 } else { 1 };
     /// Bytes of shared memory of a block.
     const SHARED: u32 = Plan::<Self>::TOTAL;
 
@@ -71,6 +74,8 @@ pub trait Config: Copy + 'static {
         assert!(Self::SHARED <= SHARED_BYTES, "shared memory of a block");
         assert!(Self::CONSUMERS == 2 || Self::CONSUMERS == 3, "registers are shared out for two or three");
         assert!(Self::HEAD.is_multiple_of(BOX_COLUMNS) && Self::HEAD <= 256, "whole boxes, one product wide");
+        let parts = [Self::OUTPUT_BOXES, 2 * Self::OUTPUT_BOXES];
+        assert!(Self::BOXES == parts[0] || Self::BOXES == parts[1], "results as a whole or in two parts");
         assert!(Self::BLOCK_N.is_multiple_of(16) && Self::BLOCK_N <= 256, "whole steps of P V, one box high");
     };
 }
@@ -107,7 +112,7 @@ shared_plan! {
         /// The stages of values.
         values[C::STAGES]: Keys<C>,
         /// The consumers' results.
-        output[C::OUTPUTS]: Queries<C>,
+        output[C::OUTPUTS]: Output<C>,
         /// Say that a consumer's queries have come.
         queries_full[C::CONSUMERS * C::QUERY_STAGES]: Mbarrier,
         /// Say that they may be overwritten.
@@ -134,6 +139,11 @@ impl<C: Config> Plan<C> {
 shared_bytes! {
     /// The queries, or the results, of a consumer: boxes of 64 rows, one behind the other.
     pub struct Queries<C: Config>(C::BOXES * C::QUERY_BOX, align ALIGN);
+}
+
+shared_bytes! {
+    /// The results of a consumer that leave at a time.
+    pub struct Output<C: Config>(C::OUTPUT_BOXES * C::QUERY_BOX, align ALIGN);
 }
 
 shared_bytes! {

@@ -159,6 +159,28 @@ impl Rounded {
         });
     }
 
+    /// The same of so many boxes from this one on, to where the first of them lies.
+    ///
+    /// # Safety
+    /// As for [`write`](Self::write).
+    #[inline(always)]
+    pub unsafe fn write_boxes(&self, [first, count]: [u32; 2], to: u32, box_bytes: u32, thread: u32) {
+        let (lane, warp) = (thread % 32, thread / 32);
+        let row = warp * 16 + lane % 16;
+        let line = to + row * LINE_BYTES;
+        unroll!(INDEX in 0..16, {
+            let of_box = INDEX as u32 * STEP / BOX_COLUMNS;
+            if of_box >= first && of_box < first + count {
+                let column = INDEX as u32 * STEP - first * BOX_COLUMNS;
+                let unit = lane / 16 + column % BOX_COLUMNS / 8;
+                let place = (unit ^ (row % 8)) * layout::UNIT_BYTES;
+                let address = line + column / BOX_COLUMNS * box_bytes + place;
+                // SAFETY: the caller's word; a line of a box.
+                unsafe { matrix::stmatrix_x4(address, self.0[INDEX]) }
+            }
+        });
+    }
+
     /// Two neighbours, of which the fragment has this many before them.
     #[inline(always)]
     pub fn pair<E: Element16>(&self, pair: usize) -> [f32; 2] {

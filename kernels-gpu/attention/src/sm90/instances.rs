@@ -123,10 +123,12 @@ kernels! { $
     #[kernel] fn attention_bf16_128_wide as Bf16Head128Wide: BF16, head 128, 2 x 64 queries, 176 keys, 2 stages, own output false, turns true;
     #[kernel] fn attention_bf16_192 as Bf16Head192: BF16, head 192, 2 x 64 queries, 112 keys, 2 stages, own output false, turns true;
     #[kernel] fn attention_bf16_256 as Bf16Head256: BF16, head 256, 2 x 64 queries, 80 keys, 2 stages, own output false, turns true;
+    #[kernel] fn attention_bf16_256_narrow as Bf16Head256Narrow: BF16, head 256, 2 x 64 queries, 64 keys, 2 stages, own output true, turns true;
     #[kernel] fn attention_f16_64 as F16Head64: F16, head 64, 3 x 64 queries, 128 keys, 3 stages, own output true, turns true;
     #[kernel] fn attention_f16_64_low as F16Head64Low: F16, head 64, 2 x 64 queries, 128 keys, 3 stages, own output true, turns true;
     #[kernel] fn attention_f16_128 as F16Head128: F16, head 128, 2 x 64 queries, 128 keys, 2 stages, own output true, turns false;
     #[kernel] fn attention_f16_128_wide as F16Head128Wide: F16, head 128, 2 x 64 queries, 176 keys, 2 stages, own output false, turns true;
     #[kernel] fn attention_f16_192 as F16Head192: F16, head 192, 2 x 64 queries, 112 keys, 2 stages, own output false, turns true;
     #[kernel] fn attention_f16_256 as F16Head256: F16, head 256, 2 x 64 queries, 80 keys, 2 stages, own output false, turns true;
+    #[kernel] fn attention_f16_256_narrow as F16Head256Narrow: F16, head 256, 2 x 64 queries, 64 keys, 2 stages, own output true, turns true;
 }

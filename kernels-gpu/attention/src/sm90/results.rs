@@ -25,6 +25,11 @@ impl<'a, C: Config> Consumer<'a, C> {
     /// The whole warpgroup is here, and has read its queries.
     #[inline(always)]
     pub unsafe fn store(self, work: Work, result: &C::Result) {
+        if C::OUTPUT_BOXES < C::BOXES {
+            // SAFETY: the caller's contract.
+            unsafe { self.store_parts(work, result) };
+            return;
+        }
         let Self { shared, consumer, thread, .. } = self;
         let Work { tile, sequence, .. } = work;
         let to = if C::OWN_OUTPUT { shared.output(consumer) } else { shared.queries(consumer) };
@@ -45,7 +50,7 @@ impl<'a, C: Config> Consumer<'a, C> {
             fence::proxy_async_shared();
             Barrier::Consumer(consumer).sync();
             if is_foreign {
-                self.store_rows(work, to, row);
+                self.store_rows(work, to, row, 0);
                 Barrier::Consumer(consumer).sync();
             } else if thread == 0 {
                 let row = (sequence.first_query + row) as i32;
@@ -65,15 +70,66 @@ impl<'a, C: Config> Consumer<'a, C> {
         }
     }
 
-    /// Stores the rows that belong to the sequence, 16 bytes a thread, from the boxes at `from`.
+    /// Stores the results of the consumer's rows in parts, as many boxes at a time as there is room for.
     ///
     /// # Safety
-    /// As for [`store`](Self::store); the boxes are complete.
+    /// As for [`store`](Self::store).
     #[inline(always)]
-    unsafe fn store_rows(self, work: Work, from: u32, first_row: u32) {
+    unsafe fn store_parts(self, work: Work, result: &C::Result) {
+        let Self { shared, consumer, thread, .. } = self;
+        let Work { tile, sequence, .. } = work;
+        let to = shared.output(consumer);
+        let row = tile.first_row + consumer * CONSUMER_ROWS;
+        let is_foreign = self.arguments.is_packed() && row + CONSUMER_ROWS > sequence.queries;
+        let mut rounded = Rounded::zero();
+        rounded.set::<C::Element, _>(result);
+        unroll!(PART in 0..2, {
+            let first = PART as u32 * C::OUTPUT_BOXES;
+            // SAFETY: the caller's contract. The thread that stores waits until earlier results have left;
+            // the others wait for it at the barrier.
+            unsafe {
+                if thread == 0 {
+                    tma::wait_group_read::<0>();
+                }
+                Barrier::Consumer(consumer).sync();
+                rounded.write_boxes([first, C::OUTPUT_BOXES], to, C::QUERY_BOX, thread);
+                fence::proxy_async_shared();
+                Barrier::Consumer(consumer).sync();
+                if is_foreign {
+                    self.store_rows(work, to, row, first);
+                    Barrier::Consumer(consumer).sync();
+                } else if thread == 0 {
+                    let row = (sequence.first_query + row) as i32;
+                    let mut column = 0;
+                    while column < C::OUTPUT_BOXES {
+                        let first_column = ((first + column) * BOX_COLUMNS) as i32;
+                        let coords = [first_column, row, tile.head as i32, sequence.matrix as i32];
+                        tma::store_4d(self.arguments.maps.output, to + column * C::QUERY_BOX, coords);
+                        column += 1;
+                    }
+                    tma::commit_group();
+                }
+            }
+        });
+    }
+
+    /// Stores the rows that belong to the sequence, 16 bytes a thread, from the boxes at `from`, of which the
+    /// first has this number.
+    ///
+    /// # Safety
+    /// As for [`store`](Self::store); the boxes that leave together are complete.
+    #[inline(always)]
+    unsafe fn store_rows(self, work: Work, from: u32, first_row: u32, first: u32) {
         let Arguments { params, outputs, .. } = self.arguments;
         let Work { tile, sequence, .. } = work;
-        let units = (params.head_size / UNIT_ELEMENTS).max(1);
+        let mut units = (params.head_size / UNIT_ELEMENTS).max(1);
+        let first_unit = first * BOX_COLUMNS / UNIT_ELEMENTS;
+        if C::OUTPUT_BOXES < C::BOXES {
+            if units <= first_unit {
+                return;
+            }
+            units = (units - first_unit).min(C::OUTPUT_BOXES * BOX_COLUMNS / UNIT_ELEMENTS);
+        }
         let head = tile.head as usize * params.output_head as usize;
         let mut index = self.thread;
         while index < CONSUMER_ROWS * units {
@@ -84,7 +140,7 @@ impl<'a, C: Config> Consumer<'a, C> {
                 let place = ((unit % LINE_UNITS) ^ (line % 8)) * layout::UNIT_BYTES;
                 let address = from + unit / LINE_UNITS * C::QUERY_BOX + line * LINE_BYTES + place;
                 let at = head + (sequence.first_query + row) as usize * params.output_row as usize;
-                let to = at * ELEMENT_BYTES + (unit * layout::UNIT_BYTES) as usize;
+                let to = at * ELEMENT_BYTES + ((first_unit + unit) * layout::UNIT_BYTES) as usize;
                 // SAFETY: a row of the sequence; a whole unit of it.
                 unsafe {
                     let values: [u32; 4] = vector::load_shared_v4(address);
