@@ -85,6 +85,7 @@
 //! | [`operands`], [`output`] | types, storage orders, accumulators; where the result goes |
 //! | [`barriers`] | those beside the stages': whose turn it is to multiply |
 //! | [`cluster_split_k`], [`split_k`] | k in shares of a cluster's blocks, and in parts that go through memory |
+//! | [`plain_sums`] | those parts added where no more than factors and source C go with them |
 //! | `four` | four neighbours of a result at a time |
 //! | [`grouped`], [`block_scaled`] | groups of rows, and 8-bit products with factors for blocks |
 //! | [`skinny`] | few rows in 8 bits, without any of these |
@@ -110,6 +111,8 @@ pub mod instances;
 pub mod mainloop;
 pub mod operands;
 pub mod output;
+#[cfg(feature = "kernels")]
+pub mod plain_sums;
 mod row_store;
 pub mod scatter;
 #[cfg(feature = "kernels")]
