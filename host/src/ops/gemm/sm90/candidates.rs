@@ -128,7 +128,7 @@ fn offer(problem: &Problem, device: &DeviceCapabilities, with_bands: bool, sink:
         for across in CLUSTERS {
             if in_reach(entry, across, &view) {
                 let entry = &Entry { cluster: [across[0], across[1], entry.cluster[2]], ..*entry };
-                let with_bands = with_bands && (across == [1; 2] || !entry.any_cluster);
+                let with_bands = with_bands && (across == [1; 2] || is_timed(entry));
                 offer_as(index as u8, entry, &view, problem, device, [swap, with_bands], sink);
             }
         }
@@ -139,12 +139,28 @@ fn offer(problem: &Problem, device: &DeviceCapabilities, with_bands: bool, sink:
     }
 }
 
-/// Is this a shape of the kernel's clusters, and are there as many tiles on both sides?
+/// Is this a shape of the kernel's clusters, and are there as many tiles on both sides? Clusters of the widest
+/// tiles gained nothing but in pairs.
 fn in_reach(entry: &Entry, [across_m, across_n]: [u32; 2], view: &View) -> bool {
     let [block_m, block_n, _] = entry.block;
     let own = entry.cluster[..2] == [across_m, across_n];
     let fits = across_m <= view.m.div_ceil(block_m) && across_n <= view.n.div_ceil(block_n);
-    (own || fits) && entry.can_cluster([across_m, across_n])
+    let gains = block_n < WIDEST || [across_m, across_n] == PAIR_DOWN;
+    (own || fits && gains) && entry.can_cluster([across_m, across_n])
+}
+
+/// Blocks of a pair below each other.
+const PAIR_DOWN: [u32; 2] = [2, 1];
+/// Columns of the widest tiles.
+const WIDEST: u32 = 256;
+
+/// Are clusters of this shape the kernel's own, or were kernels' own before launches said which, so that many
+/// products have been timed with them?
+pub(super) fn is_timed(entry: &Entry) -> bool {
+    let [_, block_n, _] = entry.block;
+    let [across_m, across_n, _] = entry.cluster;
+    let shape = [across_m, across_n];
+    !entry.any_cluster || shape == PAIR_DOWN && block_n == WIDEST || shape == [2; 2] && entry.a.bytes() == 1
 }
 
 /// The kernel in clusters of one shape, with all copies and parts.

@@ -17,7 +17,7 @@ use gemm::sm90::direct::CHUNK;
 use gemm::sm90::instances::{Entry, Kind};
 
 use super::candidates::{
-    Source, View, blocks, box_rows, box_widths, by_tma, clusters, is_by_column, resident, source,
+    Source, View, blocks, box_rows, box_widths, by_tma, clusters, is_by_column, is_timed, resident, source,
 };
 use super::maps::{K_BYTES, paired};
 use crate::ops::gemm::config::{Repack, Terms};
@@ -31,7 +31,7 @@ const SECTOR_BYTES: usize = 32;
 /// A launch, the first stage's way, and how much longer clusters of blocks take to start.
 const START_US: f64 = 1.78;
 const CLUSTER_US: f64 = 0.44;
-/// By so much a cluster of the launch's shape has to be ahead, since few of them were timed. The choice over
+/// By so much a cluster of the launch's shape has to be ahead, where few of them were timed. The choice over
 /// 30 products takes 0.4 % longer than without, and listed products keep what was fastest. The terms of an
 /// estimate are without it.
 const SHAPED_MARGIN: f64 = 1.10;
@@ -160,8 +160,8 @@ pub(super) fn copies_us(work: Work<'_>) -> f64 {
 
 /// Microseconds of the product of operands that have been copied.
 pub(super) fn launch_us(work: Work<'_>) -> f64 {
-    let is_shaped = work.entry.any_cluster && blocks(work.entry) > 1;
-    let margin = if is_shaped { SHAPED_MARGIN } else { 1.0 };
+    let is_alone = blocks(work.entry) == 1;
+    let margin = if is_alone || is_timed(work.entry) { 1.0 } else { SHAPED_MARGIN };
     margin * (start_us(work.entry) + work.tiles_us().hypot(work.memory_us()))
 }
 
