@@ -21,7 +21,7 @@ fn part(part: u32, element: u32) -> f32 {
     ((7 * part + 3 * element) % 5) as f32 - 2.0
 }
 
-/// What C holds before.
+/// C before, an element by its place.
 fn before(place: u32) -> f64 {
     f64::from(place % 3) - 1.0
 }

@@ -16,9 +16,8 @@
 use gemm::sm90::direct::CHUNK;
 use gemm::sm90::instances::{Entry, Kind};
 
-use super::candidates::{
-    Source, View, blocks, box_rows, box_widths, by_tma, clusters, is_by_column, is_timed, resident, source,
-};
+use super::candidates::{Source, View, box_rows, box_widths, by_tma, is_by_column, source};
+use super::clusters::{blocks, clusters, is_timed, resident};
 use super::maps::{K_BYTES, paired};
 use crate::ops::gemm::config::{Repack, Terms};
 use crate::ops::gemm::matrix::ROW_ALIGNMENT;
