@@ -61,9 +61,11 @@ const STEP_US: f64 = 0.108;
 const STEP_BY_REGISTERS_US: f64 = 0.27;
 /// The same of 8-bit operands whose rows begin off the lines: set by 23 drawn products on an H200, since the
 /// copying lane is known to be alone (before, 0.2). And what an 8-bit step takes besides for each column of a
-/// tile that one consumer multiplies alone, fitted to 36 older products there and those of an H100.
+/// tile that one consumer multiplies alone, fitted to 36 older products there and those of an H100; and of a
+/// tile in a cluster (64 x 160 in 4 x 1), to 48 timings of an H200, which were estimated 10 % too high.
 const STEP_OFF_LINES_US: f64 = 0.13;
 const ALONE_COLUMN_US: f64 = 0.36e-3;
+const ALONE_IN_CLUSTER_US: f64 = 0.2e-3;
 /// A line of a step where threads copy, which is a warp's copy of single elements, along k or across; and
 /// along k where lines begin at multiples of 8 and of 16 bytes, which a copy brings two and four of. By 26
 /// products on an H200, of which 25 are foreseen within 9 %, but for 8 bytes: half-way in bytes. And the
@@ -323,7 +325,8 @@ impl Work<'_> {
             _ => STEP_US,
         };
         let is_alone = a.bytes() == 1 && consumers == 1;
-        let alone = if is_alone { f64::from(block_n) * ALONE_COLUMN_US } else { 0.0 };
+        let column_us = if blocks(self.entry) > 1 { ALONE_IN_CLUSTER_US } else { ALONE_COLUMN_US };
+        let alone = if is_alone { f64::from(block_n) * column_us } else { 0.0 };
         let narrower = if self.is_narrower() { NARROWER } else { 1.0 };
         narrower * (overlapped(products, loads) + alone).max(least).max(self.crowded_us(running))
     }
