@@ -188,7 +188,7 @@ fn blocks(elements: u64, of_block: u32) -> u32 {
 }
 
 /// Do no more than factors and source C go with the sums?
-fn is_plain(epilogue: &EpilogueDesc) -> bool {
+pub(super) fn is_plain(epilogue: &EpilogueDesc) -> bool {
     let EpilogueDesc { factor, source, scaled, scaled_result, .. } = *epilogue;
     *epilogue == EpilogueDesc { factor, source, scaled, scaled_result, ..EpilogueDesc::default() }
 }

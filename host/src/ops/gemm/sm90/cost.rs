@@ -84,12 +84,12 @@ const THIN_US: f64 = 0.0625;
 /// Columns of a subtile of 16-bit elements that is as wide as a line.
 const WIDE_COLUMNS: f64 = 64.0;
 /// An epilogue's first loads, a chunk of columns of 64 rows of a consumer, and 64 columns where the epilogue
-/// asks for the column alone: of consumers that store together, and of those that take turns (6216 x 13296 x
-/// 88 and 18632 x 2864 x 352 on an H200).
+/// asks for the column alone: of consumers that store together, and of those that take turns. The last
+/// two by 170 timings of 16 products with a bias on an H200, which were estimated a quarter too high.
 const EPILOGUE_US: f64 = 0.1;
 const CHUNK_US: f64 = 0.55;
-const BY_COLUMN_US: f64 = 1.7;
-const BY_COLUMN_IN_TURN_US: f64 = 1.3;
+const BY_COLUMN_US: f64 = 0.8;
+const BY_COLUMN_IN_TURN_US: f64 = 0.6;
 /// The same of the product itself in 8 bits, and a chunk of that.
 const NARROW_US: f64 = 0.37;
 const NARROW_CHUNK_US: f64 = 0.25;
@@ -98,10 +98,12 @@ const NARROW_CHUNK_US: f64 = 0.25;
 const STORED_ALONE_PER_US: f64 = 1.93e3;
 const STORED_BY_ROWS_PER_US: f64 = 4.1e3;
 const BESIDE_EPILOGUE: f64 = 0.55;
-/// How much of a store shows that the next tile's first copies follow; an epilogue's shows whole. With
+/// How much of a store shows that the next tile's first copies follow; an epilogue's shows whole, and of
+/// columns more: less than this changes the choice for 4096 cubed, which has not been timed by both. With
 /// ping-pong the other consumer's multiplications hide it, but for so much of an epilogue in chunks, whose
 /// instructions they wait for.
 const FOLLOWED: f64 = 0.52;
+const FOLLOWED_BY_COLUMN: f64 = 2.0;
 /// A tile waits so long for the part of what is added to C that has no room until others have left: the third
 /// subtile and those behind it, of consumers that do not take turns. 20 configurations of two products on an
 /// H200, 1.5 to 2.7.
@@ -383,7 +385,12 @@ impl Work<'_> {
             // Two consumers' stores go on at a time: every other tile waits for one.
             f64::from(before / 2) * (store - main).max(0.0) + waves * issue * store
         } else {
-            waves * (store * if is_plain { FOLLOWED } else { 1.0 } + REFILLED_US)
+            let followed = match (is_plain, self.is_by_column()) {
+                (true, _) => FOLLOWED,
+                (false, true) => FOLLOWED_BY_COLUMN,
+                (false, false) => 1.0,
+            };
+            waves * (store * followed + REFILLED_US)
         };
         overlapped(waves * main, (1.0 - in_last) * power) + shown + overlapped(last, in_last * power) + store
     }
