@@ -466,7 +466,7 @@ fn cases(entry: &Entry) -> Vec<Case> {
 fn clustered(entry: &Entry) -> impl Iterator<Item = (Entry, Case)> {
     let shapes = [[2, 1], [1, 2], [2, 2], [4, 1], [1, 4], [4, 2], [2, 4]];
     let shapes = shapes.into_iter().filter(|&shape| entry.any_cluster && entry.can_cluster(shape));
-    shapes.map(|[across_m, across_n]| {
+    shapes.flat_map(|[across_m, across_n]| {
         let [block_m, block_n, block_k] = entry.block;
         let entry = Entry { cluster: [across_m, across_n, 1], ..*entry };
         let behind = |across: u32, block: u32| (across - 1) * block + 8;
@@ -479,7 +479,10 @@ fn clustered(entry: &Entry) -> impl Iterator<Item = (Entry, Case)> {
             boxes: across_m > across_n,
             ..PLAIN
         };
-        (entry, case)
+        // Tiles that a launch makes narrower.
+        let width = 144;
+        let narrow = Case { n: behind(across_n, width) + width, width, ..case };
+        [Some((entry, case)), entry.narrows.then_some((entry, narrow))].into_iter().flatten()
     })
 }
 

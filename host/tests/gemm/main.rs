@@ -4,6 +4,7 @@ mod gemm_case;
 #[path = "../common/refusal.rs"]
 mod refusal;
 
+mod gemm_plain_sums;
 mod gemm_sm90;
 mod ops_gemm;
 mod ops_gemm_any;

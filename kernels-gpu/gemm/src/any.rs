@@ -156,7 +156,7 @@ impl Part<'_> {
 /// # Safety
 /// `pointer` is null or valid for a read.
 #[inline(always)]
-unsafe fn scale(pointer: *const f32) -> f32 {
+pub(crate) unsafe fn scale(pointer: *const f32) -> f32 {
     // SAFETY: not null, so one number, by the caller's word.
     if pointer.is_null() { 1.0 } else { unsafe { *pointer } }
 }

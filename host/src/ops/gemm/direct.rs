@@ -15,6 +15,7 @@ use super::backend::Backend;
 use super::check::invalid;
 use super::config::{Candidate, Config, Kernel, Rejection, Repack};
 use super::matmul::Matmul;
+use super::matrix::ROW_ALIGNMENT;
 use super::problem::{Operand, Order, Precision, Problem};
 use super::repack::{self, MAX_BATCH_BLOCKS};
 use super::select::{CandidateSink, DeviceCapabilities};
@@ -45,6 +46,8 @@ const ACROSS_PER_US: f64 = 12.7e3;
 /// How much longer a step takes for each line of A that a warp's load reads, where k runs along B and not
 /// along A: 8 x 6312 x 317 and 32 x 152 x 2072 on an H200.
 const SCATTERED: f64 = 0.0625;
+/// Steps that one is where a single row reads four elements at a time: predicted.
+const QUADS: f64 = kernel::QUAD as f64;
 /// How much of memory's rate the first reading of operands has.
 const READ: f64 = 0.555;
 /// B beyond this many bytes comes from memory for each group of rows anew, in pieces of one line, or of more;
@@ -143,13 +146,25 @@ fn estimate_us(groups: Groups, b: &Layout, problem: &Problem, device: &DeviceCap
     let waves = blocks.div_ceil(u64::from(sm_count * kernel::RESIDENT)) as f64;
     let round = if runs_across { ROUND_ACROSS_US } else { ROUND_ALONG_US };
     let round = if bytes_of_b(problem) > KEPT_BYTES { round + FROM_MEMORY_US } else { round };
-    let rounds = f64::from(k.div_ceil(groups.depth())) * if runs_across { ROUNDS_ACROSS } else { 1.0 };
+    let together = if is_one_row(problem) { QUADS } else { 1.0 };
+    let steps = (f64::from(k) / (f64::from(groups.depth()) * together)).ceil();
+    let rounds = steps * if runs_across { ROUNDS_ACROSS } else { 1.0 };
     let waiting = waves * rounds * round + (waves - 1.0) * FOLLOWED_US;
-    let rate = if runs_across { ACROSS_PER_US } else { ALONG_PER_US };
+    let rate = if runs_across { ACROSS_PER_US } else { ALONG_PER_US * together };
     let of_block = f64::from(groups.columns(b)) * f64::from(k.next_multiple_of(kernel::STEP));
     let busy = blocks.div_ceil(u64::from(sm_count)) as f64 * of_block / rate;
     let busy = if is_scattered(problem) { (1.0 + SCATTERED * lines_of_a(problem)) * busy } else { busy };
     START_US + beside(waiting + busy, memory_us(groups, b, problem, device))
+}
+
+/// Is there a single row of f32, and can columns of B be read four elements at a time?
+fn is_one_row(problem: &Problem) -> bool {
+    let Problem { m, k, b, .. } = *problem;
+    m == 1
+        && b.dtype == DType::F32
+        && b.order == Order::Columns
+        && k.is_multiple_of(kernel::QUAD)
+        && u64::from(b.alignment) >= ROW_ALIGNMENT
 }
 
 /// Lines of A that the lanes of a warp read at a time, each an element at its k.
@@ -170,7 +185,8 @@ fn memory_us(groups: Groups, b: &Layout, problem: &Problem, device: &DeviceCapab
     let of_b = bytes_of_b(problem);
     let (bytes, share) = if of_b > KEPT_BYTES {
         let run = if kernel::runs_across(b) { groups.columns(b) } else { groups.depth() };
-        let share = if f64::from(run) * size <= LINE { LINES } else { RUNS };
+        let is_short = f64::from(run) * size <= LINE && !is_one_row(problem);
+        let share = if is_short { LINES } else { RUNS };
         (of_b * f64::from(m.div_ceil(kernel::HEIGHT)), share)
     } else {
         (of_b + f64::from(m) * f64::from(k + n) * f64::from(batch) * size, READ)
@@ -179,22 +195,25 @@ fn memory_us(groups: Groups, b: &Layout, problem: &Problem, device: &DeviceCapab
 }
 
 fn launch_direct(stream: &Stream, problem: &Problem, config: &Config, product: Matmul<'_>) -> Result<()> {
+    let is_row = is_one_row(problem);
     if config.split_k > 1 {
         return split_k::launch(stream, problem, config, product, |parts, of_parts| {
             let gemm = split_k::strided(problem.k, parts, &of_parts);
-            launch_blocks(stream, gemm, config, of_parts, parts.k)
+            launch_blocks(stream, gemm, config, of_parts, parts.k, is_row)
         });
     }
-    launch_blocks(stream, strided_gemm(problem, &product), config, product, 0)
+    launch_blocks(stream, strided_gemm(problem, &product), config, product, 0, is_row)
 }
 
-/// A batch of products; or parts of k of one, each of so many columns of A.
+/// A batch of products; or parts of k of one, each of so many columns of A. Of a single row of f32, if
+/// `is_row`.
 fn launch_blocks(
     stream: &Stream,
     gemm: StridedGemm,
     config: &Config,
     product: Matmul<'_>,
     part: u32,
+    is_row: bool,
 ) -> Result<()> {
     let wanted = |groups: &Groups| groups.columns(&gemm.b) == config.tile[1];
     let Some(groups) = Groups::ALL.into_iter().find(wanted) else {
@@ -212,12 +231,14 @@ fn launch_blocks(
     let config = LaunchConfig::new(grid, [THREADS, 1, 1]).overlapping_previous();
     let is_wide = a.dtype == DType::F32;
     let arguments = (gemm, epilogue.args(false), a.data, b.data, c.data, groups.exponent(), part);
-    // SAFETY: the shapes have been checked against the data and each other, types and k by `lacks`; parts of
-    // k are those of `split_k::cut`, of which none is empty; C is exclusively borrowed and does not overlap
-    // itself; for SwiGLU n is even; grid and block are what the kernels ask for, which wait for earlier
-    // launches before they touch memory.
+    // SAFETY: the shapes have been checked against the data and each other, types and k by `lacks`, what a
+    // single row needs by `is_one_row`; parts of k are those of `split_k::cut`, of which none is empty, and
+    // whole steps; C is exclusively borrowed and does not overlap itself; for SwiGLU n is even; grid and
+    // block are what the kernels ask for, which wait for earlier launches before they touch memory.
     unsafe {
-        if is_wide {
+        if is_row {
+            launch::<kernel::gemm_skinny_direct_row>(stream, config, arguments)
+        } else if is_wide {
             launch::<kernel::gemm_skinny_direct_b32>(stream, config, arguments)
         } else {
             launch::<kernel::gemm_skinny_direct_b16>(stream, config, arguments)

@@ -37,6 +37,10 @@ const START_US: f64 = 2.4;
 const FOLLOWED_US: f64 = 0.8;
 /// The same where the other one is of another matrix, or part of k: its copies begin anew.
 const BEGUN_US: f64 = 1.5;
+/// How much later plain sums of parts come where the last wave of blocks leaves less than one in so many
+/// multiprocessors to theirs: three products of 8 and 16 rows on an H200, 125 to 130 blocks of 132.
+const CROWDED_US: f64 = 1.0;
+const CROWDED: u32 = 16;
 /// A column's part in the end of a tile.
 const COLUMN_US: f64 = 0.003;
 /// Where lines of B begin at no multiple of these bytes, copies take more of them from memory, and take so
@@ -93,12 +97,21 @@ fn add(
     let (tiles, stages) = (width.tiles(problem.n), problem.k.div_ceil(depth));
     for count in split_k::counts(tiles, device.sm_count.max(1), stages) {
         let Some(parts) = split_k::cut(problem, count, depth) else { continue };
-        let estimate_us = copy_us + estimate_us(width, &parts, device) + split_k::estimate_us(problem, count);
+        let sums_us = split_k::estimate_us(problem, count) + crowded_us(tiles * count, problem, device);
+        let estimate_us = copy_us + estimate_us(width, &parts, device) + sums_us;
         if estimate_us < whole_us {
             let why = "few rows: streams B once; k is cut into parts, since there are few columns";
             sink.add(Candidate { config: Config { split_k: count, ..config }, estimate_us, why });
         }
     }
+}
+
+/// How much longer the sums of parts take behind so many blocks.
+fn crowded_us(blocks: u32, problem: &Problem, device: &DeviceCapabilities) -> f64 {
+    let sm_count = device.sm_count.max(1);
+    let idle = blocks.next_multiple_of(sm_count) - blocks;
+    let is_crowded = split_k::is_plain(&problem.epilogue) && idle * CROWDED < sm_count;
+    if is_crowded { CROWDED_US } else { 0.0 }
 }
 
 /// Why the kernels cannot do the problem.

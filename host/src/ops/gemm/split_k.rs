@@ -1,12 +1,13 @@
 //! Split-K through memory: a kernel takes the parts of k for a batch of products in f32, and
-//! [`gemm::sm90::split_k`] adds their sums.
+//! [`gemm::sm90::split_k`] adds their sums, or [`gemm::sm90::plain_sums`] where it can.
 
 use gemm::any::StridedGemm;
 use gemm::element::Layout;
 use gemm::epilogue::Activation;
+use gemm::sm90::plain_sums::{self as plain, PlainSumsArgs, Sharing};
 use gemm::sm90::split_k::{self as kernel, SplitK};
 
-use super::any::strided_gemm;
+use super::any::{layout, strided_gemm};
 use super::check::invalid;
 use super::config::Config;
 use super::epilogue::{Epilogue, Vector};
@@ -137,33 +138,109 @@ pub(super) fn launch(
         let wanted = "a number of parts of k of which none is empty".to_owned();
         return Err(invalid("the configuration", config.to_string(), wanted, "take one of `candidates`"));
     };
-    let (m, n, batch) = (problem.m as usize, problem.n as usize, parts.batch as usize);
-    let by_columns = problem.c.order == Order::Columns;
+    let (elements, batch) = (problem.m as usize * problem.n as usize, parts.batch as usize);
     // SAFETY: the kernel writes every element.
-    let mut sums = unsafe { DeviceBuffer::<f32>::uninit(stream, batch.saturating_mul(m * n))? };
-    let (lines, length) = if by_columns { (n, m) } else { (m, n) };
-    let c = MatrixMut::new::<f32>(&mut sums, lines, length).batch(batch);
-    let c = if by_columns { c.transposed() } else { c };
+    let mut sums = unsafe { DeviceBuffer::<f32>::uninit(stream, batch.saturating_mul(elements))? };
+    let length = length(problem);
+    let c = MatrixMut::new::<f32>(&mut sums, elements / length.max(1), length).batch(batch);
+    let c = if problem.c.order == Order::Columns { c.transposed() } else { c };
     let of_parts =
         Matmul { a: product.a, b: product.b, c, precision: product.precision, epilogue: Epilogue::NONE };
     launch_parts(&parts, of_parts)?;
+    if is_plain(&problem.epilogue) {
+        return add_plain(stream, problem, count, product, &sums);
+    }
+    add(stream, problem, count, product, &sums)
+}
+
+/// Elements of a line of C.
+fn length(problem: &Problem) -> usize {
+    (if problem.c.order == Order::Columns { problem.m } else { problem.n }) as usize
+}
+
+/// Queues the sum of the parts, through any epilogue.
+fn add(
+    stream: &Stream,
+    problem: &Problem,
+    count: u32,
+    product: Matmul<'_>,
+    sums: &DeviceBuffer<f32>,
+) -> Result<()> {
     let begins_at_four =
         |bias: Vector<'_>| bias.data.as_ptr().raw().is_multiple_of(bytes_of_four(bias.dtype));
-    let is_wide = takes_four(problem, length) && product.epilogue.bias.is_none_or(begins_at_four);
-    let parts = SplitK { count, by_columns, is_wide };
+    let is_wide = takes_four(problem, length(problem)) && product.epilogue.bias.is_none_or(begins_at_four);
+    let parts = SplitK { count, by_columns: problem.c.order == Order::Columns, is_wide };
     let gemm = strided_gemm(problem, &product);
-    let width = n / product.epilogue.activation.columns() as usize;
-    // `cut_each` takes no more elements than fit.
-    let threads = if is_wide { m * width / kernel::WIDE as usize } else { m * width };
-    let blocks = threads.div_ceil(kernel::THREADS as usize) as u32;
-    let grid = [blocks, 1, problem.batch];
-    let launch_config = LaunchConfig::new(grid, [kernel::THREADS, 1, 1]).overlapping_previous();
     let Matmul { c, epilogue, .. } = product;
-    let arguments = (gemm, epilogue.args(false), c.data, parts, &sums);
+    let threads = kernel::threads(problem.m, problem.n, epilogue.activation as u32, &parts);
+    let grid = [blocks(threads, kernel::THREADS), 1, problem.batch];
+    let config = LaunchConfig::new(grid, [kernel::THREADS, 1, 1]).overlapping_previous();
+    let arguments = (gemm, epilogue.args(false), c.data, parts, sums);
     // SAFETY: `sums` has the parts that were just queued; shapes and strides have been checked; C is
     // exclusively borrowed and does not overlap itself; for SwiGLU n is even; grid and block are what the
     // kernel asks for, and it waits for earlier launches before it touches memory.
-    unsafe { launch_kernel::<kernel::gemm_sum_parts>(stream, launch_config, arguments) }
+    unsafe { launch_kernel::<kernel::gemm_sum_parts>(stream, config, arguments) }
+}
+
+/// `cut_each` takes no more elements than fit.
+fn blocks(elements: u64, of_block: u32) -> u32 {
+    elements.div_ceil(u64::from(of_block)) as u32
+}
+
+/// Do no more than factors and source C go with the sums?
+pub(super) fn is_plain(epilogue: &EpilogueDesc) -> bool {
+    let EpilogueDesc { factor, source, scaled, scaled_result, .. } = *epilogue;
+    *epilogue == EpilogueDesc { factor, source, scaled, scaled_result, ..EpilogueDesc::default() }
+}
+
+/// How threads of so many multiprocessors share out the parts of C's elements: all loads of a thread under
+/// way at a time where all threads are; neighbours where there are more elements than that.
+fn sharing(problem: &Problem, count: u32, sm_count: u32) -> Sharing {
+    let elements = u64::from(problem.m) * u64::from(problem.n) * u64::from(problem.batch);
+    let at_once = u64::from(sm_count * plain::RESIDENT * plain::THREADS);
+    if elements > at_once && takes_four(problem, length(problem)) {
+        return Sharing::WIDE;
+    }
+    let mut slices = 1;
+    while count.div_ceil(slices) > plain::LOADS
+        && slices < Sharing::MOST_SLICES
+        && elements * u64::from(2 * slices) <= at_once
+    {
+        slices *= 2;
+    }
+    Sharing::slices(slices)
+}
+
+/// Queues the sum of the parts where that is plain.
+fn add_plain(
+    stream: &Stream,
+    problem: &Problem,
+    count: u32,
+    product: Matmul<'_>,
+    sums: &DeviceBuffer<f32>,
+) -> Result<()> {
+    let Matmul { c, epilogue, .. } = product;
+    let sharing = sharing(problem, count, stream.device().properties().sm_count);
+    let lines = if problem.c.order == Order::Columns { c.shape.transposed() } else { c.shape };
+    let elements = problem.m * problem.n;
+    let of = PlainSumsArgs {
+        count,
+        each: count.div_ceil(sharing.count()),
+        sharing: sharing.code(),
+        length: length(problem) as u32,
+        elements,
+        batch: problem.batch,
+        alpha: epilogue.alpha,
+        beta: epilogue.beta,
+        c: layout(c.dtype, lines),
+        scale_a: epilogue.scale_a,
+        scale_b: epilogue.scale_b,
+        scale_c: epilogue.scale_c,
+    };
+    let grid = [blocks(u64::from(elements), sharing.elements()), 1, problem.batch];
+    let config = LaunchConfig::new(grid, [plain::THREADS, 1, 1]).overlapping_previous();
+    // SAFETY: as above.
+    unsafe { launch_kernel::<plain::gemm_sum_parts_plain>(stream, config, (of.pass(), sums, c.data)) }
 }
 
 #[cfg(test)]
@@ -215,6 +292,22 @@ mod tests {
         assert_eq!(cut_each(&Problem { batch: MAX_BATCH_BLOCKS + 1, ..problem(256) }, 2, 64), None);
         let sums = |problem| estimate_us(problem, 2) - START_US - ROUND_US;
         assert!((sums(&three) / sums(&problem(256)) - 3.0).abs() < 1e-9);
+    }
+
+    /// As many slices as give a thread one round of loads, unless that makes more threads than run at a time.
+    #[test]
+    fn few_elements_are_shared_out_to_many_threads() {
+        let of = |m, n, count| {
+            let c = Operand { leading: u64::from(n), ..problem(256).c };
+            sharing(&Problem { m, n, c, ..problem(256) }, count, 132)
+        };
+        assert_eq!(of(16, 392, 8), Sharing::slices(1));
+        assert_eq!(of(16, 392, 9), Sharing::slices(2));
+        assert_eq!(of(8, 72, 400), Sharing::slices(Sharing::MOST_SLICES));
+        assert_eq!(of(400, 384, 16), Sharing::slices(1));
+        assert_eq!(of(768, 768, 7), Sharing::WIDE);
+        // Lines that are no fours.
+        assert_eq!(of(767, 766, 7), Sharing::slices(1));
     }
 
     #[test]

@@ -49,6 +49,7 @@ pub fn stops(stream: &Stream) -> Outcome<Vec<Stop>> {
                 add::<E4M3, E5M2, f32>(stream, product, &mut stops)?;
                 add::<E5M2, E4M3, bf16>(stream, product, &mut stops)?;
                 add::<E5M2, E5M2, f32>(stream, product, &mut stops)?;
+                add::<f32, f32, f32>(stream, Product { m: 1, ..product }, &mut stops)?;
                 let (n, k) = (n / 2, 4096);
                 add::<bf16, bf16, bf16>(stream, Product { n, k, in_parts: true, ..product }, &mut stops)?;
             }

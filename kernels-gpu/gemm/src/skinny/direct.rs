@@ -7,6 +7,7 @@
 //!   k runs along B    : each lane a k: 8 of A, 4 columns of B, 32 multiply-adds   added over the lanes by shuffles
 //!   columns run along : each lane 2 columns, 8 k at a time; A by way of shared    each lane its columns
 //!                       memory, where all lanes read the same four rows at once
+//!   one row of f32    : each lane four k of 4 columns of B, by loads of 16 bytes, added over the lanes by shuffles
 //! ```
 //! * **A block** is 8 warps for 8 rows: some groups of columns beside each other, the others along k, whose
 //!   sums are added in their order through shared memory. So results are bitwise repeatable, but depend on
@@ -16,6 +17,8 @@
 //!   multiplied. Outside of the matrices a lane loads the last element there is: what must not count becomes
 //!   0, the rest is not stored.
 //! * **Types.** 16-bit elements are widened in registers, 32-bit ones are f32.
+//! * **One row** has a kernel of its own: as one more way of the kernel for all rows it took that one's
+//!   registers, and made its others half as slow again.
 
 use super::shape::{PARTIAL_PAD, Partials, ROWS, WARPS};
 use super::{THREADS, store};
@@ -33,6 +36,8 @@ const DOWN: usize = ROWS as usize;
 /// Columns of a lane's step where k runs along B, and where columns do.
 const ALONG: usize = 4;
 const ACROSS: usize = 2;
+/// Elements of k that a lane loads together of a single row and its columns.
+pub const QUAD: u32 = 4;
 /// Rows of B that a lane loads together where columns run along.
 const TOGETHER: u32 = 8;
 /// Columns of A that a warp takes at a time.
@@ -100,6 +105,8 @@ struct Unit([f32; 4]);
 /// How wide an element is. Its bits are widened to f32 later, so that loads do not wait for each other.
 trait Width {
     const BYTES: u64;
+    /// Is there a single row, which is read [`QUAD`] elements at a time?
+    const IS_ROW: bool = false;
     /// # Safety
     /// There is an element at the address, which nothing writes meanwhile.
     unsafe fn load(from: *const u8) -> u32;
@@ -139,6 +146,25 @@ impl Width for B32 {
     #[inline(always)]
     fn widen(bits: u32, _: u32) -> f32 {
         f32::from_bits(bits)
+    }
+}
+
+/// Those of a single row.
+struct Row;
+
+impl Width for Row {
+    const BYTES: u64 = B32::BYTES;
+    const IS_ROW: bool = true;
+
+    #[inline(always)]
+    unsafe fn load(from: *const u8) -> u32 {
+        // SAFETY: as above.
+        unsafe { B32::load(from) }
+    }
+
+    #[inline(always)]
+    fn widen(bits: u32, ty: u32) -> f32 {
+        B32::widen(bits, ty)
     }
 }
 
@@ -195,6 +221,39 @@ impl Lines {
         bits
     }
 
+    /// [`QUAD`] elements of a line from `k` on; 0 behind the last element.
+    ///
+    /// # Safety
+    /// As for [`Lines::lines`], of f32; `k` and the number of elements are multiples of [`QUAD`].
+    #[inline(always)]
+    unsafe fn quad(&self, k: u32) -> [f32; QUAD as usize] {
+        let mut four = [0.0; QUAD as usize];
+        unroll!(I in 0..4, {
+            // SAFETY: in the line.
+            let bits = unsafe { Row::load(self.place(0, k + I as u32)) };
+            four[I] = if k < self.depth { f32::from_bits(bits) } else { 0.0 };
+        });
+        four
+    }
+
+    /// The same of some lines from `first` on, whose neighbours lie side by side, by one load each.
+    ///
+    /// # Safety
+    /// As for [`Lines::quad`]; lines begin at multiples of 16 bytes.
+    #[inline(always)]
+    unsafe fn quads(&self, first: u32, k: u32) -> [[f32; QUAD as usize]; ALONG] {
+        let mut fours = [[0.0; QUAD as usize]; ALONG];
+        let mut from = self.place(first, k.min(self.depth - QUAD));
+        unroll!(J in 0..4, {
+            // SAFETY: in one of the lines.
+            let four: [f32; QUAD as usize] = unsafe { vector::load_nc_v4(from.cast()) };
+            unroll!(I in 0..4, { fours[J][I] = if k < self.depth { four[I] } else { 0.0 }; });
+            let has_next = first + (J as u32) + 1 < self.count;
+            from = from.wrapping_add(if has_next { self.line as usize } else { 0 });
+        });
+        fours
+    }
+
     /// Elements `k` and on of the lines `first` and one warp's width further; 0 behind the last elements.
     ///
     /// # Safety
@@ -248,6 +307,30 @@ impl Part {
                 unroll!(I in 0..8, {
                     let y = W::widen(left[I], a.ty);
                     unroll!(J in 0..4, { sums[I][J] = fastmath::fma(y, x[J], sums[I][J]); });
+                });
+                (left, right) = coming;
+            }
+            total(&sums, lane)
+        }
+    }
+
+    /// The sum of column `lane % 4` where k runs along, of a single row, in lanes 0 to 3.
+    ///
+    /// # Safety
+    /// As for [`Part::along`] and [`Lines::quads`].
+    #[inline(always)]
+    unsafe fn row(&self) -> f32 {
+        let Part { a, b, column, k, stride, lane, .. } = *self;
+        let (mut k, stride, within) = (QUAD * k, QUAD * stride, QUAD * lane);
+        let mut sums = [[0.0; ALONG]; DOWN];
+        // SAFETY: the caller's contract.
+        unsafe {
+            let (mut left, mut right) = (a.quad(k + within), b.quads(column, k + within));
+            while k < b.depth {
+                k += stride;
+                let coming = (a.quad(k + within), b.quads(column, k + within));
+                unroll!(J in 0..4, {
+                    unroll!(I in 0..4, { sums[0][J] = fastmath::fma(left[I], right[J][I], sums[0][J]); });
                 });
                 (left, right) = coming;
             }
@@ -371,7 +454,10 @@ unsafe fn run<W: Width>(
         // a lane its places; barriers part the writes of the sums from the reads, and these from the next
         // product.
         unsafe {
-            if runs_across(&of_b) {
+            if W::IS_ROW {
+                let place = partials.address(base, slice, lane / 4, within + lane % 4);
+                vector::store_shared(place, work.row());
+            } else if runs_across(&of_b) {
                 let sums = work.across::<W>(base + warp * LANES * LEFT_PITCH);
                 thread::sync_threads();
                 unroll!(I in 0..8, {
@@ -432,4 +518,23 @@ pub unsafe fn gemm_skinny_direct_b32(
 ) {
     // SAFETY: the caller's contract.
     unsafe { run::<B32>(&gemm, &epilogue, [a, b], c, groups, part) }
+}
+
+/// The same for a single row of f32 factors.
+///
+/// # Safety
+/// As for [`gemm_skinny_direct_b16`](fn@gemm_skinny_direct_b16), but `m` is 1, columns of B are contiguous
+/// and begin at multiples of 16 bytes, and `k` and `part` are multiples of [`QUAD`].
+#[kernel(launch_bounds(THREADS, RESIDENT))]
+pub unsafe fn gemm_skinny_direct_row(
+    gemm: StridedGemm,
+    epilogue: EpilogueParams,
+    a: *const u8,
+    b: *const u8,
+    c: *mut u8,
+    groups: u32,
+    part: u32,
+) {
+    // SAFETY: the caller's contract.
+    unsafe { run::<Row>(&gemm, &epilogue, [a, b], c, groups, part) }
 }

@@ -203,9 +203,11 @@ impl Entry {
 
 /// Columns of the tiles of 128 rows that launches put in clusters of any shape. Of narrower ones, and of
 /// tiles of 64 rows, clusters gained 1 to 4 % on an H200, and what sharing takes cost launches without
-/// clusters 0.3 us; of wider ones they gained nothing. (8 bits: not measured so. tf32 with A in registers:
-/// the assembler serialises its products.)
+/// clusters 0.3 us. The widest of large products are as fast alone or in pairs, by the product, so that one
+/// kernel does both; wider ones than these gain nothing else. (tf32 with A in registers: the assembler
+/// serialises its products.)
 const SHARED_COLUMNS: RangeInclusive<u32> = 96..=144;
+const SHARED_WIDEST: u32 = 256;
 
 /// Kernels: name, types of A, B and of 16-bit results, orders, accumulators, consumers, how they share,
 /// cluster, how it stores, kind.
@@ -229,10 +231,11 @@ macro_rules! kernels {
                 const TRANSPOSED: bool = kernels!(@@ $order is transposed);
                 const ANY_CLUSTER: bool = matches!(Kind::$kind, Kind::Dense)
                     && Self::CLUSTER == 1
-                    && <$a as Operand>::TYPE.bytes() == 2
+                    && <$a as Operand>::TYPE.bytes() <= 2
                     && Self::BLOCK_M == 128
-                    && *SHARED_COLUMNS.start() <= Self::BLOCK_N
-                    && Self::BLOCK_N <= *SHARED_COLUMNS.end();
+                    && (*SHARED_COLUMNS.start() <= Self::BLOCK_N
+                        && Self::BLOCK_N <= *SHARED_COLUMNS.end()
+                        || Self::BLOCK_N == SHARED_WIDEST);
                 const MAY_NARROW: bool = matches!(Kind::$kind, Kind::Dense);
                 const DIRECT: bool = kernels!(@@ $kind is Direct);
             }
@@ -302,7 +305,6 @@ kernels! { $
     // ping-pong; `_t` at the end stores the transpose; `k2` splits k over two blocks of a cluster; `direct`
     // takes operands as they lie.
     #[kernel] fn gemm_bf16_nt_128x256 as Bf16Nt128x256: BF16 x BF16 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows, Dense;
-    #[kernel] fn gemm_bf16_nt_128x256_2x1 as Bf16Nt128x256By2: BF16 x BF16 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nt_128x192_pp as Bf16Nt128x192Pp: BF16 x BF16 -> BF16, trans 0 0, 2 x 192, 2 ping_pong, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nt_128x128_pp as Bf16Nt128x128Pp: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nt_128x128_k2 as Bf16Nt128x128K2: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 1 together, cluster 1 x 1 x 2, rows, Dense;
@@ -323,9 +325,7 @@ kernels! { $
     #[kernel] fn gemm_bf16_tt_128x256_2x1 as Bf16Tt128x256By2: BF16 x BF16 -> BF16, trans 1 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_tt_128x128_pp as Bf16Tt128x128Pp: BF16 x BF16 -> BF16, trans 1 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_tt_64x128 as Bf16Tt64x128: BF16 x BF16 -> BF16, trans 1 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
-    #[kernel] fn gemm_bf16_tt_128x96_pp_t as Bf16Tt128x96PpT: BF16 x BF16 -> BF16, trans 1 0, 2 x 96, 2 ping_pong, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_f16_nt_128x256 as F16Nt128x256: F16 x F16 -> F16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows, Dense;
-    #[kernel] fn gemm_f16_nt_128x256_2x1 as F16Nt128x256By2: F16 x F16 -> F16, trans 0 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nt_128x192_pp as F16Nt128x192Pp: F16 x F16 -> F16, trans 0 0, 2 x 192, 2 ping_pong, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nt_128x128_pp as F16Nt128x128Pp: F16 x F16 -> F16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nt_128x128_k2 as F16Nt128x128K2: F16 x F16 -> F16, trans 0 0, 2 x 128, 1 together, cluster 1 x 1 x 2, rows, Dense;
@@ -346,7 +346,6 @@ kernels! { $
     #[kernel] fn gemm_f16_tt_128x256_2x1 as F16Tt128x256By2: F16 x F16 -> F16, trans 1 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_f16_tt_128x128_pp as F16Tt128x128Pp: F16 x F16 -> F16, trans 1 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_f16_tt_64x128 as F16Tt64x128: F16 x F16 -> F16, trans 1 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
-    #[kernel] fn gemm_f16_tt_128x96_pp_t as F16Tt128x96PpT: F16 x F16 -> F16, trans 1 0, 2 x 96, 2 ping_pong, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_tf32_nt_128x256_2x1 as Tf32Nt128x256By2: TF32 x TF32 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_tf32_nt_128x128_pp as Tf32Nt128x128Pp: TF32 x TF32 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_tf32_nt_64x128 as Tf32Nt64x128: TF32 x TF32 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
@@ -358,7 +357,6 @@ kernels! { $
     #[kernel] fn gemm_tf32_tt_128x64_t as Tf32Tt128x64T: TF32 x TF32 -> BF16, trans 1 0, 1 x 64, 2 together, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_e4m3_nt_128x256_2x1 as E4m3Nt128x256By2: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_e4m3_nt_128x128_pp as E4m3Nt128x128Pp: E4M3 x E4M3 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
-    #[kernel] fn gemm_e4m3_nt_128x128_pp_2x2 as E4m3Nt128x128PpBy2x2: E4M3 x E4M3 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 2 x 2, rows, Dense;
     #[kernel] fn gemm_e4m3_nt_64x128 as E4m3Nt64x128: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_e4m3_nt_64x160_4x1_t as E4m3Nt64x160By4T: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 160, 1 together, cluster 4 x 1, transposed, Dense;
     #[kernel] fn gemm_e4m3_nt_64x16_t as E4m3Nt64x16T: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;

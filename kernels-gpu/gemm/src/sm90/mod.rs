@@ -18,9 +18,9 @@
 //!   borders, so that a store hides the first copies of the next tile.
 //! * **Clusters.** Blocks of a cluster that need the same rows of A or columns of B copy a part each, to all
 //!   of them at once. A stage is then empty when the consumers of all blocks that write it, or that this one
-//!   writes, have left it. Tiles of 128 rows and 96 to 144 columns, of 16 bits, take clusters of any shape
-//!   ([`ANY_CLUSTER`](config::Config::ANY_CLUSTER)): a launch says which, so one kernel serves large
-//!   products and few tiles whose rows begin off the lines of L2.
+//!   writes, have left it. Tiles of 128 rows and 96 to 144 columns, and some of 256, of 8 and 16 bits, take
+//!   clusters of any shape ([`ANY_CLUSTER`](config::Config::ANY_CLUSTER)): a launch says which, so one kernel
+//!   serves large products and few tiles whose rows begin off the lines of L2.
 //! * **Tile scheduler.** As many clusters as run at once take tile after tile, in raster groups
 //!   ([`layout::grouped_tile`]).
 //! * **k** is summed in ascending order, 32 bytes an instruction, in one accumulator: results are bitwise
@@ -85,6 +85,7 @@
 //! | [`operands`], [`output`] | types, storage orders, accumulators; where the result goes |
 //! | [`barriers`] | those beside the stages': whose turn it is to multiply |
 //! | [`cluster_split_k`], [`split_k`] | k in shares of a cluster's blocks, and in parts that go through memory |
+//! | [`plain_sums`] | those parts added where no more than factors and source C go with them |
 //! | `four` | four neighbours of a result at a time |
 //! | [`grouped`], [`block_scaled`] | groups of rows, and 8-bit products with factors for blocks |
 //! | [`skinny`] | few rows in 8 bits, without any of these |
@@ -110,6 +111,8 @@ pub mod instances;
 pub mod mainloop;
 pub mod operands;
 pub mod output;
+#[cfg(feature = "kernels")]
+pub mod plain_sums;
 mod row_store;
 pub mod scatter;
 #[cfg(feature = "kernels")]

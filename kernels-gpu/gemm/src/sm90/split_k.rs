@@ -10,7 +10,8 @@
 //!                     C
 //! ```
 //! For few tiles and long k, where whole tiles would leave most multiprocessors idle. The order is fixed, so
-//! results are bitwise repeatable; they depend on the number of parts.
+//! results are bitwise repeatable; they depend on the number of parts. Where no more than factors and source
+//! C go with the sums, [`plain_sums`](super::plain_sums) adds them.
 
 use cuda_std::{KernelArgs, grid, kernel, thread, vector};
 
@@ -66,8 +67,8 @@ pub unsafe fn gemm_sum_parts(
     parts: SplitK,
     sums: *const f32,
 ) {
-    grid::wait_dependencies();
     grid::launch_dependents();
+    grid::wait_dependencies();
     let index = thread::block_idx_x() * THREADS + thread::thread_idx_x();
     let StridedGemm { m, n, .. } = gemm;
     if u64::from(index) >= threads(m, n, epilogue.activation, &parts) {

@@ -16,6 +16,7 @@ use crate::ops::gemm::select::{CandidateSink, DeviceCapabilities};
 use crate::ops::gemm::split_k;
 use crate::tensor::DType;
 
+use super::clusters::{CLUSTERS, blocks, clusters, in_reach, is_timed, resident};
 use super::cost::{self, Work};
 use super::launch::output_type;
 use super::maps::K_BYTES;
@@ -38,10 +39,6 @@ const WAVES_OF_BLOCKS: [u32; 3] = [1, 2, 4];
 /// Parts of k, at most, by blocks that share out each. On an H200, and in parts alone: 1024 x 256 x 12544 in
 /// four 17.8 us, 20.0; 256 x 512 x 50176 in eight 33.0, 32.2; 512 x 128 x 50176 in sixteen 25.1, 23.3.
 const MOST_PARTS_IN_SHARES: u32 = 4;
-/// Blocks of a cluster below and beside each other. Over 30 products on an H200, with the kernels that take
-/// them, the fastest configuration without these takes 1.015 of the time, without those of four in a line
-/// 1.003; clusters of eight gained nothing.
-const CLUSTERS: [[u32; 2]; 6] = [[1, 1], [2, 1], [1, 2], [2, 2], [4, 1], [1, 4]];
 /// How much longer two bands take than each of them, and how much shorter they are to be estimated than one:
 /// where they were estimated to gain 2 or 3 %, they lost 10 to 30 (three of eight products on an H100).
 const BETWEEN_BANDS_US: f64 = 3.3;
@@ -128,7 +125,7 @@ fn offer(problem: &Problem, device: &DeviceCapabilities, with_bands: bool, sink:
         for across in CLUSTERS {
             if in_reach(entry, across, &view) {
                 let entry = &Entry { cluster: [across[0], across[1], entry.cluster[2]], ..*entry };
-                let with_bands = with_bands && (across == [1; 2] || !entry.any_cluster);
+                let with_bands = with_bands && (across == [1; 2] || is_timed(entry));
                 offer_as(index as u8, entry, &view, problem, device, [swap, with_bands], sink);
             }
         }
@@ -137,14 +134,6 @@ fn offer(problem: &Problem, device: &DeviceCapabilities, with_bands: bool, sink:
         let why = "has no kernel for these element types (16-bit and 8-bit alike or mixed, tf32; a bias and a residual in f32 or the 16-bit type)";
         sink.reject(Rejection { kernel: "gemm::sm90", why });
     }
-}
-
-/// Is this a shape of the kernel's clusters, and are there as many tiles on both sides?
-fn in_reach(entry: &Entry, [across_m, across_n]: [u32; 2], view: &View) -> bool {
-    let [block_m, block_n, _] = entry.block;
-    let own = entry.cluster[..2] == [across_m, across_n];
-    let fits = across_m <= view.m.div_ceil(block_m) && across_n <= view.n.div_ceil(block_n);
-    (own || fits) && entry.can_cluster([across_m, across_n])
 }
 
 /// The kernel in clusters of one shape, with all copies and parts.
@@ -503,34 +492,6 @@ fn why(entry: &Entry, swap: bool, copies: [Repack; 2]) -> &'static str {
     } else {
         "wgmma fed by TMA; the fewest and fullest waves of tiles"
     }
-}
-
-/// Clusters' worth of tiles of so many columns.
-pub(super) fn clusters(entry: &Entry, width: u32, view: &View, batch: u32) -> u32 {
-    let [block_m, ..] = entry.block;
-    let [across_m, across_n, _] = entry.cluster;
-    let down = u64::from(view.m.div_ceil(block_m * across_m));
-    let tiles = down * u64::from(view.n.div_ceil(width * across_n)) * u64::from(batch);
-    // Kernels count tiles in 32 bits; what does not fit in them does not fit in memory either.
-    u32::try_from(tiles).unwrap_or(u32::MAX).max(1)
-}
-
-/// Clusters that run at once: their blocks fill a multiprocessor each.
-pub(super) fn resident(entry: &Entry, device: &DeviceCapabilities) -> u32 {
-    let [in_reach, all] = OF_LARGE_CLUSTERS;
-    let sm_count = if blocks(entry) > PAIR { device.sm_count * in_reach / all } else { device.sm_count };
-    (sm_count / blocks(entry)).max(1)
-}
-
-/// Blocks of a cluster that fits wherever multiprocessors are left: they come in pairs.
-pub(super) const PAIR: u32 = 2;
-/// How many of how many multiprocessors larger clusters reach: each takes those of one group. 30 clusters of
-/// four blocks, and 15 of eight, run at once on an H200, which has 132. A launch asks the driver.
-const OF_LARGE_CLUSTERS: [u32; 2] = [10, 11];
-
-/// Blocks of a cluster.
-pub(super) fn blocks(entry: &Entry) -> u32 {
-    entry.cluster.iter().product()
 }
 
 /// Boxes that a block's part of an operand's tile is cut into, at most, so that those outside of the matrix

@@ -16,9 +16,8 @@
 use gemm::sm90::direct::CHUNK;
 use gemm::sm90::instances::{Entry, Kind};
 
-use super::candidates::{
-    Source, View, blocks, box_rows, box_widths, by_tma, clusters, is_by_column, resident, source,
-};
+use super::candidates::{Source, View, box_rows, box_widths, by_tma, is_by_column, source};
+use super::clusters::{blocks, clusters, is_timed, resident};
 use super::maps::{K_BYTES, paired};
 use crate::ops::gemm::config::{Repack, Terms};
 use crate::ops::gemm::matrix::ROW_ALIGNMENT;
@@ -31,7 +30,7 @@ const SECTOR_BYTES: usize = 32;
 /// A launch, the first stage's way, and how much longer clusters of blocks take to start.
 const START_US: f64 = 1.78;
 const CLUSTER_US: f64 = 0.44;
-/// By so much a cluster of the launch's shape has to be ahead, since few of them were timed. The choice over
+/// By so much a cluster of the launch's shape has to be ahead, where few of them were timed. The choice over
 /// 30 products takes 0.4 % longer than without, and listed products keep what was fastest. The terms of an
 /// estimate are without it.
 const SHAPED_MARGIN: f64 = 1.10;
@@ -62,9 +61,11 @@ const STEP_US: f64 = 0.108;
 const STEP_BY_REGISTERS_US: f64 = 0.27;
 /// The same of 8-bit operands whose rows begin off the lines: set by 23 drawn products on an H200, since the
 /// copying lane is known to be alone (before, 0.2). And what an 8-bit step takes besides for each column of a
-/// tile that one consumer multiplies alone, fitted to 36 older products there and those of an H100.
+/// tile that one consumer multiplies alone, fitted to 36 older products there and those of an H100; and of a
+/// tile in a cluster (64 x 160 in 4 x 1), to 48 timings of an H200, which were estimated 10 % too high.
 const STEP_OFF_LINES_US: f64 = 0.13;
 const ALONE_COLUMN_US: f64 = 0.36e-3;
+const ALONE_IN_CLUSTER_US: f64 = 0.2e-3;
 /// A line of a step where threads copy, which is a warp's copy of single elements, along k or across; and
 /// along k where lines begin at multiples of 8 and of 16 bytes, which a copy brings two and four of. By 26
 /// products on an H200, of which 25 are foreseen within 9 %, but for 8 bytes: half-way in bytes. And the
@@ -83,12 +84,12 @@ const THIN_US: f64 = 0.0625;
 /// Columns of a subtile of 16-bit elements that is as wide as a line.
 const WIDE_COLUMNS: f64 = 64.0;
 /// An epilogue's first loads, a chunk of columns of 64 rows of a consumer, and 64 columns where the epilogue
-/// asks for the column alone: of consumers that store together, and of those that take turns (6216 x 13296 x
-/// 88 and 18632 x 2864 x 352 on an H200).
+/// asks for the column alone: of consumers that store together, and of those that take turns. The last
+/// two by 170 timings of 16 products with a bias on an H200, which were estimated a quarter too high.
 const EPILOGUE_US: f64 = 0.1;
 const CHUNK_US: f64 = 0.55;
-const BY_COLUMN_US: f64 = 1.7;
-const BY_COLUMN_IN_TURN_US: f64 = 1.3;
+const BY_COLUMN_US: f64 = 0.8;
+const BY_COLUMN_IN_TURN_US: f64 = 0.6;
 /// The same of the product itself in 8 bits, and a chunk of that.
 const NARROW_US: f64 = 0.37;
 const NARROW_CHUNK_US: f64 = 0.25;
@@ -97,10 +98,12 @@ const NARROW_CHUNK_US: f64 = 0.25;
 const STORED_ALONE_PER_US: f64 = 1.93e3;
 const STORED_BY_ROWS_PER_US: f64 = 4.1e3;
 const BESIDE_EPILOGUE: f64 = 0.55;
-/// How much of a store shows that the next tile's first copies follow; an epilogue's shows whole. With
+/// How much of a store shows that the next tile's first copies follow; an epilogue's shows whole, and of
+/// columns more: less than this changes the choice for 4096 cubed, which has not been timed by both. With
 /// ping-pong the other consumer's multiplications hide it, but for so much of an epilogue in chunks, whose
 /// instructions they wait for.
 const FOLLOWED: f64 = 0.52;
+const FOLLOWED_BY_COLUMN: f64 = 2.0;
 /// A tile waits so long for the part of what is added to C that has no room until others have left: the third
 /// subtile and those behind it, of consumers that do not take turns. 20 configurations of two products on an
 /// H200, 1.5 to 2.7.
@@ -160,8 +163,8 @@ pub(super) fn copies_us(work: Work<'_>) -> f64 {
 
 /// Microseconds of the product of operands that have been copied.
 pub(super) fn launch_us(work: Work<'_>) -> f64 {
-    let is_shaped = work.entry.any_cluster && blocks(work.entry) > 1;
-    let margin = if is_shaped { SHAPED_MARGIN } else { 1.0 };
+    let is_alone = blocks(work.entry) == 1;
+    let margin = if is_alone || is_timed(work.entry) { 1.0 } else { SHAPED_MARGIN };
     margin * (start_us(work.entry) + work.tiles_us().hypot(work.memory_us()))
 }
 
@@ -324,7 +327,8 @@ impl Work<'_> {
             _ => STEP_US,
         };
         let is_alone = a.bytes() == 1 && consumers == 1;
-        let alone = if is_alone { f64::from(block_n) * ALONE_COLUMN_US } else { 0.0 };
+        let column_us = if blocks(self.entry) > 1 { ALONE_IN_CLUSTER_US } else { ALONE_COLUMN_US };
+        let alone = if is_alone { f64::from(block_n) * column_us } else { 0.0 };
         let narrower = if self.is_narrower() { NARROWER } else { 1.0 };
         narrower * (overlapped(products, loads) + alone).max(least).max(self.crowded_us(running))
     }
@@ -381,7 +385,12 @@ impl Work<'_> {
             // Two consumers' stores go on at a time: every other tile waits for one.
             f64::from(before / 2) * (store - main).max(0.0) + waves * issue * store
         } else {
-            waves * (store * if is_plain { FOLLOWED } else { 1.0 } + REFILLED_US)
+            let followed = match (is_plain, self.is_by_column()) {
+                (true, _) => FOLLOWED,
+                (false, true) => FOLLOWED_BY_COLUMN,
+                (false, false) => 1.0,
+            };
+            waves * (store * followed + REFILLED_US)
         };
         overlapped(waves * main, (1.0 - in_last) * power) + shown + overlapped(last, in_last * power) + store
     }

@@ -15,9 +15,9 @@ use crate::stream::Stream;
 use crate::tensor::DType;
 
 use super::candidates::{
-    PAIR, Source, View, blocks, box_rows, box_widths, by_tma, clusters, is_by_column, is_plain, raster_group,
-    resident, source,
+    Source, View, box_rows, box_widths, by_tma, is_by_column, is_plain, raster_group, source,
 };
+use super::clusters::{PAIR, blocks, clusters, resident};
 use super::maps::{lines, operand_map, paired, result_maps};
 use super::{Groups, Read, Scales};
 use crate::ops::gemm::bands;

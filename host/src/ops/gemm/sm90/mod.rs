@@ -12,6 +12,7 @@
 use gemm::sm90::direct::DirectParams;
 
 mod candidates;
+mod clusters;
 mod cost;
 mod launch;
 mod maps;
