@@ -194,6 +194,33 @@ fn infinities_at_the_end(m: usize, k: usize) -> Outcome {
     Ok(())
 }
 
+/// One row by a B whose columns are all one line in memory, which the kernel for one row does not take: its
+/// columns do not lie apart.
+#[test]
+fn direct_one_row_by_columns_in_one_place() -> Outcome {
+    let device = device()?;
+    let stream = device.stream()?;
+    let (n, k) = (70, 64);
+    let numbers = |step: usize| -> Vec<f32> { (0..k).map(|i| ((i * step) % 5) as f32 - 2.0).collect() };
+    let (row, line) = (numbers(2), numbers(3));
+    let sum: f32 = row.iter().zip(&line).map(|(a, b)| a * b).sum();
+    let (a, b) = (DeviceBuffer::from_slice(&stream, &row)?, DeviceBuffer::from_slice(&stream, &line)?);
+    let mut c = DeviceBuffer::<f32>::zeroed(&stream, n)?;
+    let mut ways = 0;
+    for groups in Groups::ALL {
+        let right = Matrix::new::<f32>(&b, n, k).leading(0).transposed();
+        let product = Matmul::new(Matrix::new::<f32>(&a, 1, k), right, MatrixMut::new::<f32>(&mut c, 1, n));
+        let all = candidates(&product.problem()?, &device).into_iter().map(|candidate| candidate.config);
+        let config = all.filter(|config| (DIRECT.kernels)(config)).nth(groups.exponent() as usize);
+        let Some(config) = config else { continue };
+        product.run_with(&stream, &config)?;
+        assert_eq!(c.to_vec(&stream)?, vec![sum; n], "{config}");
+        ways += 1;
+    }
+    assert_eq!(ways, Groups::ALL.len());
+    Ok(())
+}
+
 #[test]
 fn direct_refuses_what_others_do_better() -> Outcome {
     assert_eq!(Case { m: 65, n: 8, k: 8, ..DIRECT }.check::<f32, f32, f32>()?, 0);

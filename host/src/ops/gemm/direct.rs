@@ -157,12 +157,13 @@ fn estimate_us(groups: Groups, b: &Layout, problem: &Problem, device: &DeviceCap
     START_US + beside(waiting + busy, memory_us(groups, b, problem, device))
 }
 
-/// Is there a single row of f32, and can columns of B be read four elements at a time?
+/// Is there a single row of f32, and can columns of B, which lie apart, be read four elements at a time?
 fn is_one_row(problem: &Problem) -> bool {
     let Problem { m, k, b, .. } = *problem;
     m == 1
         && b.dtype == DType::F32
         && b.order == Order::Columns
+        && !kernel::runs_across(&layout(&b))
         && k.is_multiple_of(kernel::QUAD)
         && u64::from(b.alignment) >= ROW_ALIGNMENT
 }

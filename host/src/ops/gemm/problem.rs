@@ -89,6 +89,12 @@ impl EpilogueDesc {
         self.bias.is_some() || self.activation == Activation::SwiGlu
     }
 
+    /// Do no more than factors and source C go with the product?
+    pub(super) fn is_factors_and_source(&self) -> bool {
+        let Self { factor, source, scaled, scaled_result, .. } = *self;
+        *self == Self { factor, source, scaled, scaled_result, ..Self::default() }
+    }
+
     /// Does it scale and add C, and no more?
     pub fn is_alpha_beta(&self) -> bool {
         *self == EpilogueDesc { factor: self.factor, source: self.source, ..EpilogueDesc::default() }

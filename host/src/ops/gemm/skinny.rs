@@ -110,7 +110,7 @@ fn add(
 fn crowded_us(blocks: u32, problem: &Problem, device: &DeviceCapabilities) -> f64 {
     let sm_count = device.sm_count.max(1);
     let idle = blocks.next_multiple_of(sm_count) - blocks;
-    let is_crowded = split_k::is_plain(&problem.epilogue) && idle * CROWDED < sm_count;
+    let is_crowded = problem.epilogue.is_factors_and_source() && idle * CROWDED < sm_count;
     if is_crowded { CROWDED_US } else { 0.0 }
 }
 

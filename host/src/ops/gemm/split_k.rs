@@ -147,7 +147,7 @@ pub(super) fn launch(
     let of_parts =
         Matmul { a: product.a, b: product.b, c, precision: product.precision, epilogue: Epilogue::NONE };
     launch_parts(&parts, of_parts)?;
-    if is_plain(&problem.epilogue) {
+    if problem.epilogue.is_factors_and_source() {
         return add_plain(stream, problem, count, product, &sums);
     }
     add(stream, problem, count, product, &sums)
@@ -182,15 +182,9 @@ fn add(
     unsafe { launch_kernel::<kernel::gemm_sum_parts>(stream, config, arguments) }
 }
 
-/// `cut_each` takes no more elements than fit.
+/// Blocks for so many elements, which [`cut_each`] keeps in 32 bits.
 fn blocks(elements: u64, of_block: u32) -> u32 {
     elements.div_ceil(u64::from(of_block)) as u32
-}
-
-/// Do no more than factors and source C go with the sums?
-pub(super) fn is_plain(epilogue: &EpilogueDesc) -> bool {
-    let EpilogueDesc { factor, source, scaled, scaled_result, .. } = *epilogue;
-    *epilogue == EpilogueDesc { factor, source, scaled, scaled_result, ..EpilogueDesc::default() }
 }
 
 /// How threads of so many multiprocessors share out the parts of C's elements: all loads of a thread under
@@ -239,7 +233,9 @@ fn add_plain(
     };
     let grid = [blocks(u64::from(elements), sharing.elements()), 1, problem.batch];
     let config = LaunchConfig::new(grid, [plain::THREADS, 1, 1]).overlapping_previous();
-    // SAFETY: as above.
+    // SAFETY: `sums` has the parts that were just queued, and C as many elements; C is exclusively borrowed
+    // and does not overlap itself; neighbours are taken where `takes_four` says so; factors are the product's
+    // own, which have been checked; grid and block are what the kernel asks for.
     unsafe { launch_kernel::<plain::gemm_sum_parts_plain>(stream, config, (of.pass(), sums, c.data)) }
 }
 

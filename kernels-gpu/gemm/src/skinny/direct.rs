@@ -3,11 +3,11 @@
 //! the product.
 //!
 //! ```text
-//!                       a warp's step, 32 k                                       its sums
+//!                       a warp's step, 32 k (of one row 128)                      its sums
 //!   k runs along B    : each lane a k: 8 of A, 4 columns of B, 32 multiply-adds   added over the lanes by shuffles
 //!   columns run along : each lane 2 columns, 8 k at a time; A by way of shared    each lane its columns
 //!                       memory, where all lanes read the same four rows at once
-//!   one row of f32    : each lane four k of 4 columns of B, by loads of 16 bytes, added over the lanes by shuffles
+//!   one row of f32    : each lane four k of 4 columns of B, by loads of 16 bytes  added over the lanes
 //! ```
 //! * **A block** is 8 warps for 8 rows: some groups of columns beside each other, the others along k, whose
 //!   sums are added in their order through shared memory. So results are bitwise repeatable, but depend on
@@ -40,7 +40,7 @@ const ACROSS: usize = 2;
 pub const QUAD: u32 = 4;
 /// Rows of B that a lane loads together where columns run along.
 const TOGETHER: u32 = 8;
-/// Columns of A that a warp takes at a time.
+/// Columns of A that a warp takes at a time, [`QUAD`] times as many of a single row.
 pub const STEP: u32 = LANES;
 /// Blocks that share a multiprocessor.
 pub const RESIDENT: u32 = 2;
@@ -77,7 +77,7 @@ impl Groups {
         (if runs_across(b) { ACROSS as u32 * LANES } else { ALONG as u32 }) << self.0
     }
 
-    /// Columns of A that a block takes at a time.
+    /// Columns of A that a block takes at a time, [`QUAD`] times as many of a single row.
     #[inline(always)]
     pub const fn depth(self) -> u32 {
         (WARPS >> self.0) * STEP
@@ -105,7 +105,7 @@ struct Unit([f32; 4]);
 /// How wide an element is. Its bits are widened to f32 later, so that loads do not wait for each other.
 trait Width {
     const BYTES: u64;
-    /// Is there a single row, which is read [`QUAD`] elements at a time?
+    /// Is there a single row? Columns of B, which lie apart, are then read [`QUAD`] elements at a time.
     const IS_ROW: bool = false;
     /// # Safety
     /// There is an element at the address, which nothing writes meanwhile.

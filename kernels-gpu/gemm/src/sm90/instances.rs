@@ -204,7 +204,7 @@ impl Entry {
 /// Columns of the tiles of 128 rows that launches put in clusters of any shape. Of narrower ones, and of
 /// tiles of 64 rows, clusters gained 1 to 4 % on an H200, and what sharing takes cost launches without
 /// clusters 0.3 us. The widest of large products are as fast alone or in pairs, by the product, so that one
-/// kernel does both; wider ones than these gain nothing else. (tf32 with A in registers: the assembler
+/// kernel does both; larger clusters of those gain nothing. (tf32 with A in registers: the assembler
 /// serialises its products.)
 const SHARED_COLUMNS: RangeInclusive<u32> = 96..=144;
 const SHARED_WIDEST: u32 = 256;

@@ -18,9 +18,9 @@
 //!   borders, so that a store hides the first copies of the next tile.
 //! * **Clusters.** Blocks of a cluster that need the same rows of A or columns of B copy a part each, to all
 //!   of them at once. A stage is then empty when the consumers of all blocks that write it, or that this one
-//!   writes, have left it. Tiles of 128 rows and 96 to 144 columns, and some of 256, of 8 and 16 bits, take
-//!   clusters of any shape ([`ANY_CLUSTER`](config::Config::ANY_CLUSTER)): a launch says which, so one kernel
-//!   serves large products and few tiles whose rows begin off the lines of L2.
+//!   writes, have left it. Tiles of 128 rows and 96 to 144 columns of 8 and 16 bits, and some of 256 columns
+//!   of 16 bits, take clusters of any shape ([`ANY_CLUSTER`](config::Config::ANY_CLUSTER)): a launch says
+//!   which, so one kernel serves large products and few tiles whose rows begin off the lines of L2.
 //! * **Tile scheduler.** As many clusters as run at once take tile after tile, in raster groups
 //!   ([`layout::grouped_tile`]).
 //! * **k** is summed in ascending order, 32 bytes an instruction, in one accumulator: results are bitwise

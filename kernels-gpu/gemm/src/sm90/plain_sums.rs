@@ -1,6 +1,6 @@
 //! Split-K through memory, its second half where nothing but factors and source C goes with the sums: as
-//! [`split_k`](super::split_k), in few instructions and few registers, so that its blocks stand beside those
-//! of the products and wait for them. Few elements are shared out to many threads:
+//! [`split_k`](super::split_k), in few instructions and few registers. Few elements are shared out to many
+//! threads:
 //!
 //! ```text
 //!   a block, in four slices:    parts 0..8 | parts 8..16 | parts 16..24 | parts 24..32    a slice: warps
@@ -66,7 +66,7 @@ impl Sharing {
 #[derive(Debug, Clone, Copy, KernelArgs)]
 #[repr(C)]
 pub struct PlainSums {
-    /// How many parts, at least 1, and of a slice.
+    /// How many parts, at least 1.
     pub count: u32,
     /// Parts of a slice: all, or so many that none lacks a slice.
     pub each: u32,

@@ -125,7 +125,7 @@ fn offer(problem: &Problem, device: &DeviceCapabilities, with_bands: bool, sink:
         for across in CLUSTERS {
             if in_reach(entry, across, &view) {
                 let entry = &Entry { cluster: [across[0], across[1], entry.cluster[2]], ..*entry };
-                let with_bands = with_bands && (across == [1; 2] || is_timed(entry));
+                let with_bands = with_bands && is_timed(entry);
                 offer_as(index as u8, entry, &view, problem, device, [swap, with_bands], sink);
             }
         }

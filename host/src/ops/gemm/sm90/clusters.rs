@@ -25,13 +25,16 @@ const PAIR_DOWN: [u32; 2] = [2, 1];
 /// Columns of the widest tiles.
 const WIDEST: u32 = 256;
 
-/// Are clusters of this shape the kernel's own, or were kernels' own before launches said which, so that many
-/// products have been timed with them?
+/// Is this no cluster, or are clusters of this shape the kernel's own, or were kernels' own before launches
+/// said which, so that many products have been timed with them?
 pub(super) fn is_timed(entry: &Entry) -> bool {
     let [_, block_n, _] = entry.block;
     let [across_m, across_n, _] = entry.cluster;
     let shape = [across_m, across_n];
-    !entry.any_cluster || shape == PAIR_DOWN && block_n == WIDEST || shape == [2; 2] && entry.a.bytes() == 1
+    !entry.any_cluster
+        || shape == [1; 2]
+        || shape == PAIR_DOWN && block_n == WIDEST
+        || shape == [2; 2] && entry.a.bytes() == 1
 }
 
 /// Clusters' worth of tiles of so many columns.

@@ -163,8 +163,7 @@ pub(super) fn copies_us(work: Work<'_>) -> f64 {
 
 /// Microseconds of the product of operands that have been copied.
 pub(super) fn launch_us(work: Work<'_>) -> f64 {
-    let is_alone = blocks(work.entry) == 1;
-    let margin = if is_alone || is_timed(work.entry) { 1.0 } else { SHAPED_MARGIN };
+    let margin = if is_timed(work.entry) { 1.0 } else { SHAPED_MARGIN };
     margin * (start_us(work.entry) + work.tiles_us().hypot(work.memory_us()))
 }
 
