@@ -424,8 +424,8 @@ const RESERVED_BYTES: u32 = 1 << 10;
 #[cfg(test)]
 mod tests {
     use super::{
-        CONTROL_BYTES, EXCHANGES, HELD_BYTES, MAX_CLUSTER, MAX_STAGES, MULTIPROCESSOR_BYTES, Plan,
-        RESERVED_BYTES, STAY_STAGES, STAY_WARPS, Shape,
+        CONTROL_BYTES, HELD_BYTES, MAX_CLUSTER, MAX_STAGES, MULTIPROCESSOR_BYTES, Plan, RESERVED_BYTES,
+        STAY_STAGES, STAY_WARPS, Shape,
     };
 
     pub(super) fn shapes() -> impl Iterator<Item = Shape> {
