@@ -9,7 +9,7 @@ const LENGTHS: Lengths = &[[70, 70], [1, 130], [0, 5], [140, 140], [3, 0], [65, 
 
 #[test]
 fn sequences_of_all_lengths() -> Outcome {
-    for size in [64, 128, 256] {
+    for size in [64, 128, 200, 256] {
         Case { packed: Some(LENGTHS), size, ..PLAIN }.check::<bf16>()?;
     }
     Ok(())

@@ -103,7 +103,8 @@ const fn speed(entry: &Entry) -> (f64, f64) {
         // Between its neighbours: no fit, two layers were timed.
         (129..=192, _) => (5.5e6, 0.7),
         // Length 512, full, on two days: 0.131 ms, 0.989 of cuDNN's speed (2026-11-29), and 0.135 ms, 0.94 of
-        // it, with blocks of 80 keys. The rate has that ratio: both estimates are 16 to 18 % below the times.
+        // it, with blocks of 80 keys, which round 512 up. By this rate the estimates have the ratio of those
+        // speeds; both are 16 to 18 % below the times.
         (_, [_, 64]) => (5.6e6, 0.7),
         _ => (5.9e6, 0.7),
     }
@@ -326,8 +327,8 @@ mod tests {
         assert_eq!(of(128, Mask::CAUSAL, 16_384), "attention_bf16_128_wide");
     }
 
-    /// As timed with bf16 on an H200 (2026-11-29), of cuDNN's speed: 0.989 at length 512, 1.09 causal, and
-    /// 1.154 at 1024, causal, where nobody timed blocks of 80 keys beside them.
+    /// As timed with bf16 on an H200 (2026-11-29, NOTES, *Attention on Hopper*). At 1024, causal, nobody
+    /// timed blocks of 80 keys beside them.
     #[test]
     fn narrow_blocks_for_short_sequences_of_long_rows() {
         for dtype in [DType::BF16, DType::F16] {

@@ -159,7 +159,7 @@ impl Rounded {
         });
     }
 
-    /// The same of so many boxes from this one on, to where the first of them lies.
+    /// Writes so many boxes from this one on, as [`write`](Self::write) does, to where the first one lies.
     ///
     /// # Safety
     /// As for [`write`](Self::write).
