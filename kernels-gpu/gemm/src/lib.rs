@@ -6,10 +6,12 @@
 //! | [`any`]: `gemm_any` | every element type, stride and [`epilogue`], without tensor cores |
 //! | [`mod@grouped`]: `gemm_grouped_any` | the same for [`groups`] of rows, each with a matrix B of its own |
 //! | [`skinny`]: `gemm_skinny_{f16,bf16}_{nt,nn}`, on Hopper `_{e4m3,e5m2}_nt` | up to 32 rows |
-//! | [`skinny::direct`]: `gemm_skinny_direct_b16`, `_b32`, `_row` | few rows of any strides, 16 and 32 bits, without tensor cores: small products, and orders that others copy first; one row of f32 |
+//! | [`skinny::direct`]: `gemm_skinny_direct_b16`, `_b32` | few rows of any strides, without tensor cores |
+//! | [`skinny::direct`]: `gemm_skinny_direct_row` | one row of f32, columns of B contiguous |
 //! | [`mma`]: `gemm_mma_f16`, `_bf16`, `_tf32`, and `_small` of each | f16, bf16, f32 as tf32, every stride and epilogue, on the tensor cores of sm_80 and later |
 //! | [`repack`]: `gemm_repack_b8`, `_b16`, `_b32` | operands that no fast kernel can address, copied to aligned rows |
-//! | [`sm90`] | the same with an epilogue, on the tensor cores of Hopper, 16-bit and 8-bit types and tf32; `gemm_sum_parts` and `gemm_sum_parts_plain` add parts of k |
+//! | [`sm90`] | 16 bits, 8 bits and tf32 with an epilogue, on the tensor cores of Hopper |
+//! | [`sm90`]: `gemm_sum_parts`, `gemm_sum_parts_plain` | sums of the parts of k |
 //! | [`sm90::training`] | on Hopper, 16-bit types: of a training step, around an activation |
 //!
 //! Without its feature `kernels` the package is what kernels elsewhere are built on: Hopper's main loop and

@@ -37,9 +37,10 @@ const START_US: f64 = 2.4;
 const FOLLOWED_US: f64 = 0.8;
 /// The same where the other one is of another matrix, or part of k: its copies begin anew.
 const BEGUN_US: f64 = 1.5;
-/// How much later plain sums of parts come where the last wave of blocks leaves less than one in so many
-/// multiprocessors to theirs: three products of 8 and 16 rows on an H200, 125 to 130 blocks of 132.
+/// Sums of parts take this much longer where the last wave of the product's blocks leaves them fewer than one
+/// multiprocessor in [`CROWDED`]: three products of 8 and 16 rows on an H200, with 125 to 130 blocks of 132.
 const CROWDED_US: f64 = 1.0;
+/// See [`CROWDED_US`].
 const CROWDED: u32 = 16;
 /// A column's part in the end of a tile.
 const COLUMN_US: f64 = 0.003;
