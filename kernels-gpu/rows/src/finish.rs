@@ -17,8 +17,8 @@ const MAX_WARPS: u32 = 32;
 /// Rows of sums that a warp has under way at once.
 const AT_ONCE: u32 = 8;
 
-/// Threads of a block that adds up so many rows of sums: a warp for every eight of them, which it has under
-/// way at once, up to 32 warps. The sums come from the L2 cache, whose latency is most of the launch's time.
+/// Threads of a block that adds up so many rows of sums: a warp for every eight of them, up to 32 warps. A
+/// warp has its eight rows under way at once, since each load waits for the L2 cache.
 #[must_use]
 pub const fn sum_threads(rows: u32) -> u32 {
     let warps = rows.div_ceil(AT_ONCE).next_power_of_two();
