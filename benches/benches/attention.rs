@@ -4,10 +4,12 @@
 //! 16384 tokens of 2048 elements, in sequences of 512 to 16384: the work of a layer grows with the length
 //! alone. Then about as many, of lengths and head sizes that no kernel was tuned for. Floating-point
 //! operations are those of the products that a causal mask leaves, 2 of them forward and 5 backward. Some
-//! rows of results are compared with the oracle.
+//! rows of results are compared with the oracle. `--random N` draws layers in place of all these.
 
 #[path = "attention/decode.rs"]
 mod decode;
+#[path = "attention/drawn.rs"]
+mod drawn;
 #[path = "attention/tuned.rs"]
 mod tuned;
 
@@ -74,6 +76,9 @@ struct Layer {
 
 fn main() -> ExitCode {
     Session::run("attention", |session| {
+        if let Some(layers) = session.drawn("layers", drawn::layers) {
+            return drawn::rows(session, &layers);
+        }
         let small = session.small();
         for size in SIZES {
             for is_causal in [false, true] {
@@ -105,6 +110,11 @@ fn main() -> ExitCode {
 impl Layer {
     fn sides(self) -> [usize; 4] {
         [self.batch, self.rows, self.heads, self.size]
+    }
+
+    fn shape(self) -> String {
+        let Layer { batch, rows, heads, size, is_causal } = self;
+        format!("{batch}x{rows}x{heads}x{size}{}", if is_causal { " causal" } else { "" })
     }
 
     fn len(self) -> usize {
@@ -161,8 +171,7 @@ struct Set {
 fn layer(session: &mut Session, layer: Layer) -> Outcome {
     let (name, backward) =
         (format!("attention_{}", layer.size), format!("attention_backward_{}", layer.size));
-    let Layer { batch, rows, heads, size, is_causal } = layer;
-    let shape = format!("{batch}x{rows}x{heads}x{size}{}", if is_causal { " causal" } else { "" });
+    let shape = layer.shape();
     let fixed = format!("{backward}_deterministic");
     let wants = |name: &str| session.wants(&format!("{name}/{shape}"));
     let (is_wanted, is_backward) = (wants(&name), wants(&backward) || wants(&fixed));
@@ -210,9 +219,9 @@ fn other_gradients(session: &mut Session, layer: Layer, set: &mut Set, shape: &s
 
 /// Operands in e4m3, beside cuDNN in bf16.
 fn quantized(session: &mut Session, layer: Layer) -> Outcome {
-    let Layer { batch, rows, heads, size, is_causal } = layer;
+    let Layer { batch, heads, size, .. } = layer;
     let name = format!("attention_e4m3_{size}");
-    let shape = format!("{batch}x{rows}x{heads}x{size}{}", if is_causal { " causal" } else { "" });
+    let shape = layer.shape();
     if size < LEAST_E4M3 || !session.wants(&format!("{name}/{shape}")) {
         return Ok(());
     }
@@ -238,14 +247,14 @@ fn quantized(session: &mut Session, layer: Layer) -> Outcome {
 
 /// Both directions with dropout of weights.
 fn dropout(session: &mut Session, layer: Layer) -> Outcome {
-    let Layer { batch, rows, heads, size, is_causal } = layer;
+    let Layer { size, .. } = layer;
     let [forward, backward] = ["", "_backward"].map(|of| format!("attention_dropout{of}_{size}"));
     if !session.wants(&forward) && !session.wants(&backward) {
         return Ok(());
     }
     let stream = session.stream.clone();
     let (mut set, generator) = (layer.set(&stream, &layer.operands())?, Generator::new(&stream, 1)?);
-    let shape = format!("{batch}x{rows}x{heads}x{size}{}", if is_causal { " causal" } else { "" });
+    let shape = layer.shape();
     let peer = |op: &str| {
         let mut request = layer.request(op);
         request["dropout"] = json!(DROPOUT);

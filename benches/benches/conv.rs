@@ -1,6 +1,6 @@
 //! Convolutions of ResNet-50 at 64 images, its pooling, convolutions with a filter for each channel and of
 //! groups of few channels, convolutions of lines, and their gradients, in bf16, beside cuDNN's by way of
-//! torch.
+//! torch. `--random N` draws convolutions in place of all these.
 //!
 //! Floating-point operations are those of the definition, without padding and without the steps that a
 //! stride skips: the same number for all three passes. Of groups, bytes: each tensor once.
@@ -14,11 +14,11 @@ use ironwarp::ops::convert::convert;
 use ironwarp::ops::fill::normal;
 use ironwarp::ops::pool::Pool2d;
 use ironwarp::{DType, Stream, Tensor};
-use ironwarp_benches::{Outcome, Session, Work};
+use ironwarp_benches::{Outcome, Session, Work, pick, spread};
 use reference::conv::{Axis, Conv};
 use reference::matmul::Activation;
 use serde_json::{Value, json};
-use testkit::{compare, tolerance};
+use testkit::{Random, compare, tolerance};
 
 const IMAGES: usize = 64;
 /// The least number of runs of a graph, as for cuDNN: each set of operands as often as the others.
@@ -110,8 +110,58 @@ const fn line(of: [usize; 5]) -> Layer {
     Layer { is_line: true, ..layer(of) }
 }
 
+/// A drawn convolution: elements of input and result, operations, and those of the row that is compared with
+/// the oracle, at most.
+const MOST_ELEMENTS: usize = 1 << 27;
+const MOST_FLOPS: usize = 2_000_000_000_000;
+const MOST_COMPARED: usize = 400_000_000;
+
+/// So many layers and their images, of which sides, channels and images are as often small as large. Of ten,
+/// one has a filter for each channel, and one has groups; of ten channels, nine are a multiple of 8.
+fn drawn(count: usize, seed: u64) -> Vec<(Layer, usize)> {
+    let mut random = Random::new(seed);
+    let draws = std::iter::repeat_with(|| draw(&mut random));
+    draws.filter(|&(layer, images)| is_affordable(layer, images)).take(count).collect()
+}
+
+fn draw(random: &mut Random) -> (Layer, usize) {
+    let taps = pick(random, &[1, 1, 1, 1, 3, 3, 3, 3, 3, 5, 7]);
+    let stride = if random.unit() < 0.25 { 2 } else { 1 };
+    let (side, images) = (spread(random, 7.0, 225.0), spread(random, 1.0, 129.0));
+    let mut channels = || {
+        let channels = spread(random, 8.0, 2049.0);
+        if random.unit() < 0.9 { channels.next_multiple_of(8) } else { channels }
+    };
+    let (channels, filters) = (channels(), channels());
+    let (kind, groups) = (random.unit(), pick(random, &[2, 4, 8, 16, 32]));
+    let of = match kind {
+        ..0.1 => depthwise([channels, side, taps.max(3), stride]),
+        0.1..0.2 => grouped([groups, channels.next_multiple_of(groups), side, stride]),
+        0.2..0.25 => layer([3, filters, side, taps, stride]),
+        _ => layer([channels, filters, side, taps, stride]),
+    };
+    (of, images)
+}
+
+fn is_affordable(layer: Layer, images: usize) -> bool {
+    let [x, filters, y] = layer.definition(images).sides().map(|sides| sides.iter().product::<usize>());
+    let of_row = filters * layer.side.div_ceil(layer.stride);
+    x + y <= MOST_ELEMENTS && 2 * y * filters / layer.filters <= MOST_FLOPS && of_row <= MOST_COMPARED
+}
+
 fn main() -> ExitCode {
     Session::run("conv", |session| {
+        if let Some(drawn) = session.drawn("convolutions", drawn) {
+            for (done, &(layer, images)) in drawn.iter().enumerate() {
+                if session.is_over(drawn.len() - done) {
+                    break;
+                }
+                let few = Layer { side: layer.side.min(12), ..layer };
+                let (layer, images) = if session.small() { (few, 1) } else { (layer, images) };
+                bench(session, layer, images)?;
+            }
+            return Ok(());
+        }
         let small = session.small();
         let layers =
             if small { vec![layer([16, 16, 10, 3, 1]), layer([3, 8, 12, 7, 2])] } else { LAYERS.to_vec() };
@@ -137,7 +187,7 @@ fn pools(session: &mut Session, sides: [usize; 4]) -> Outcome {
     let x = convert(&stream, &normal(&stream, &sides, 0.0, 1.0, 5)?, DType::BF16)?;
     let (y, places) = op.max(&stream, &x)?;
     let [_, height, width, channels] = sides;
-    let shape = format!("{}x{height}x{width}x{channels}, 3x3 by 2", sides[0]);
+    let shape = format!("{}x{height}x{width}x{channels} 3x3 by 2", sides[0]);
     // The numbers, and where they came from.
     let numbers = (x.elements() + y.elements()) * DType::BF16.size();
     let bytes = numbers + y.elements() * DType::I32.size();
@@ -235,7 +285,7 @@ fn bench(session: &mut Session, layer: Layer, images: usize) -> Outcome {
 
     let Layer { channels, filters, groups, side, taps, stride, .. } = layer;
     let shape = format!(
-        "{images}x{}x{side}x{channels} to {filters}, {}x{taps} by {stride}, {groups} groups",
+        "{images}x{}x{side}x{channels} to {filters} by {}x{taps} by {stride} in {groups}",
         of_input[0], of_filters[0]
     );
     let work = if groups == 1 {

@@ -13,7 +13,7 @@ use ironwarp::ops::row::{
     NormBackward, NormKind, RowOp, log_softmax_backward, row, softmax, softmax_backward,
 };
 use ironwarp::{DType, DeviceBuffer, Stream, Tensor};
-use ironwarp_benches::{Outcome, Session, Work};
+use ironwarp_benches::{Outcome, Session, Work, random_rows};
 use reference::channels::{ChannelNorm, Statistics};
 use reference::cross_entropy::SoftCrossEntropy;
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ const COMPARED: usize = 2;
 
 fn main() -> ExitCode {
     Session::run("rows", |session| {
-        let drawn = session.row_shapes();
+        let drawn = session.drawn("shapes of rows", random_rows);
         for dtype in [DType::BF16, DType::F32] {
             let shapes = drawn.as_deref().unwrap_or(&SHAPES);
             for (done, &shape) in shapes.iter().enumerate() {

@@ -31,6 +31,6 @@ pub use numbers::numbers;
 pub use options::{Options, OptionsError};
 pub use peer::{Peer, PeerError, Peers};
 pub use program::{Outcome, run};
-pub use random::{Drawn, Fused, Types};
+pub use random::{Drawn, Fused, Types, pick, rows as random_rows, spread};
 pub use rows::{OURS, Row, Work};
 pub use session::Session;

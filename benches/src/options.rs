@@ -31,7 +31,8 @@ pub struct Options {
 const USAGE: &str = "usage: PROGRAM [--quick] [--brief] [--out DIR] [--only TEXT,..] [--every]
   --brief   for hundreds of shapes: a row has ten samples in 40 ms, and cuBLASLt's algorithms are searched for 300 ms
   --random N [--seed S] [--within SECONDS]
-            shapes drawn at random in place of the program's own: `rows`, `gemm`; none begins after so many seconds
+            shapes drawn at random in place of the program's own: `gemm`, `rows`, `attention`, `conv`; none begins
+            after so many seconds
   products in place of the rows of `gemm`:
     --shape [BATCHx]MxNxK,.. [--type bf16|f16|tf32|f32|e4m3|e4m3_e4m3] [--order nt|nn|tn|tt]
             [--epilogue none|bias|bias_gelu|bias_residual]
@@ -63,7 +64,7 @@ pub enum OptionsError {
     NothingDrawn(&'static str),
     /// A program without products has nothing to draw or to name.
     #[error(
-        "this program has no products; `gemm --random N` and `gemm --shape MxNxK` are for those, `rows --random N` for rows"
+        "this program has no products and draws no shapes; `gemm --random N` and `gemm --shape MxNxK` are for those, `--random N` for `rows`, `attention` and `conv` too"
     )]
     NoProducts,
     /// A shape that is none, or too large.

@@ -121,6 +121,16 @@ pub fn products(count: usize, seed: u64) -> Vec<Drawn> {
         .collect()
 }
 
+/// One of these.
+pub fn pick<T: Copy>(random: &mut Random, of: &[T]) -> T {
+    of[random.integer(0, of.len() as i64 - 1) as usize]
+}
+
+/// A side that is as often short as long.
+pub fn spread(random: &mut Random, least: f64, most: f64) -> usize {
+    random.uniform(least.ln(), most.ln()).exp() as usize
+}
+
 /// Elements of drawn rows together, about: 64 MiB of bf16.
 const ROW_ELEMENTS: usize = 1 << 25;
 /// Lengths of drawn rows.
@@ -129,9 +139,9 @@ const ROW_LENGTHS: [f64; 2] = [768.0, 65_536.0];
 /// So many shapes of rows, with lengths that are as often short as long; of five, four are multiples of 8.
 pub fn rows(count: usize, seed: u64) -> Vec<[usize; 2]> {
     let mut random = Random::new(seed);
-    let [shortest, longest] = ROW_LENGTHS.map(f64::ln);
+    let [shortest, longest] = ROW_LENGTHS;
     let mut draw = || {
-        let columns = random.uniform(shortest, longest).exp() as usize;
+        let columns = spread(&mut random, shortest, longest);
         let is_usual = random.unit() < 0.8;
         let columns = if is_usual { columns.next_multiple_of(USUAL_MULTIPLE) } else { columns | 1 };
         [ROW_ELEMENTS / columns, columns]
@@ -142,7 +152,7 @@ pub fn rows(count: usize, seed: u64) -> Vec<[usize; 2]> {
 fn draw(random: &mut Random) -> Drawn {
     let types = types(random);
     let [m, n, k] = SHORTEST.map(|shortest| {
-        let side = random.uniform(shortest.ln(), LONGEST.ln()).exp() as usize;
+        let side = spread(random, shortest, LONGEST);
         let is_usual = random.unit() < 0.8;
         if is_usual { side.next_multiple_of(USUAL_MULTIPLE) } else { side | 1 }
     });

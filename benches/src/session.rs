@@ -17,8 +17,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The program that has products to draw or to name.
 const OF_PRODUCTS: &str = "gemm";
-/// The program that has rows to draw.
-const OF_ROWS: &str = "rows";
+/// The programs that have other shapes to draw.
+const DRAW: [&str; 3] = ["rows", "attention", "conv"];
 
 /// Samples per row in a full run.
 const SAMPLES: usize = 20;
@@ -75,8 +75,8 @@ impl Session {
 
     fn open(name: &'static str) -> Outcome<Self> {
         let options = Options::parse(std::env::args_os().skip(1))?;
-        let has_rows = name == OF_ROWS && options.named.is_empty();
-        if options.has_products() && name != OF_PRODUCTS && !has_rows {
+        let draws = DRAW.contains(&name) && options.named.is_empty();
+        if options.has_products() && name != OF_PRODUCTS && !draws {
             return Err(OptionsError::NoProducts.into());
         }
         if let Some(folder) = &options.out {
@@ -108,7 +108,7 @@ impl Session {
         }
         let products = match self.options.random {
             None => self.options.named.clone(),
-            Some(count) => self.drawn(count, "products", random::products),
+            Some(count) => self.draw(count, "products", random::products),
         };
         if !self.options.every {
             print!("{}", head());
@@ -116,16 +116,16 @@ impl Session {
         Some(products)
     }
 
-    /// The shapes of rows that `--random` asks for. Prints the seed and the head of the table, as
-    /// [`Session::products`].
-    pub fn row_shapes(&self) -> Option<Vec<[usize; 2]>> {
-        let shapes = self.drawn(self.options.random?, "shapes of rows", random::rows);
+    /// The shapes that `--random` asks for, by a draw of so many with a seed. Prints the seed and the head of
+    /// the table, as [`Session::products`].
+    pub fn drawn<T>(&self, what: &str, draw: fn(usize, u64) -> Vec<T>) -> Option<Vec<T>> {
+        let shapes = self.draw(self.options.random?, what, draw);
         print!("{}", head());
         Some(shapes)
     }
 
     /// Draws, by the seed on the command line or one of the clock.
-    fn drawn<T>(&self, count: usize, what: &str, draw: fn(usize, u64) -> Vec<T>) -> Vec<T> {
+    fn draw<T>(&self, count: usize, what: &str, draw: fn(usize, u64) -> Vec<T>) -> Vec<T> {
         let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let seed = self.options.seed.unwrap_or_else(clock);
         println!("{count} {what} drawn with the seed {seed}");

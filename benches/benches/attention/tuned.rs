@@ -6,7 +6,7 @@ use std::cell::RefCell;
 
 use half::bf16;
 use ironwarp::ops::tuning::{Tuner, Tuning};
-use ironwarp_benches::{Outcome, Session, Work};
+use ironwarp_benches::{Outcome, Session, Work, pick, spread};
 use num::E4M3;
 use testkit::{Random, tolerance};
 
@@ -47,27 +47,12 @@ pub fn rows(session: &mut Session) -> Outcome {
 const SMALL: Layer = Layer { batch: 1, rows: 150, heads: 2, size: 64, is_causal: true };
 const SMALL_STEP: Step = Step { batch: 2, keys: 200, heads: 4, kv_heads: 2, ..STEP };
 
-/// One of these.
-fn pick<T: Copy>(random: &mut Random, of: &[T]) -> T {
-    of[random.integer(0, of.len() as i64 - 1) as usize]
-}
-
-/// Log-uniform.
-fn spread(random: &mut Random, least: f64, most: f64) -> usize {
-    random.uniform(least.ln(), most.ln()).exp() as usize
-}
-
 impl Layer {
     fn draw(random: &mut Random) -> Self {
         let rows = spread(random, 100.0, 8_000.0);
         let (heads, size) = (pick(random, &[2, 4, 8, 12, 16]), pick(random, &[64, 80, 96, 128, 192, 256]));
         let batch = spread(random, 1.0, (MOST as f64 / (rows * heads * size) as f64).max(1.5));
         Layer { batch, rows, heads, size, is_causal: random.unit() < 0.6 }
-    }
-
-    fn shape(self) -> String {
-        let Layer { batch, rows, heads, size, is_causal } = self;
-        format!("{batch}x{rows}x{heads}x{size}{}", if is_causal { " causal" } else { "" })
     }
 }
 

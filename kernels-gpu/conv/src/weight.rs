@@ -23,10 +23,12 @@
 //! | 128 filters x 128 columns ([`Tile::Tall`]), 8 warps of 64 x 32 | 64 | 69,632 |
 //! | 64 x 128 ([`Tile::Flat`]), 8 warps of 32 x 32 | 32 | 49,152 |
 
-use cuda_std::{kernel, shared, thread, vector};
+use cuda_std::{grid, kernel, shared, thread, vector};
 use half::{bf16, f16};
 use layout::grouped_tile;
-use primitives::element::Element as _;
+use primitives::access;
+use primitives::activation::{Activation, Fast};
+use primitives::element::{Element as _, map, zip};
 use primitives::mma::stage::{UNITS, place_across};
 use primitives::mma::{Bf16, Block, Element, F16, Tf32};
 use primitives::unroll;
@@ -46,8 +48,8 @@ const STORED: u32 = 4;
 pub const POSITIONS: u32 = F16::DEPTH;
 /// Threads of a block of [`conv_sum_parts`](fn@conv_sum_parts).
 pub const SUM_THREADS: u32 = 256;
-/// Dynamic shared memory of such a block, bytes: a sum of each thread.
-pub const SUM_SHARED_BYTES: u32 = SUM_THREADS * F32;
+/// Dynamic shared memory of such a block, bytes: the sums of each thread.
+pub const SUM_SHARED_BYTES: u32 = SUM_THREADS * STORED * F32;
 /// Parts whose loads are under way at a time.
 const UNDER_WAY: u32 = 8;
 
@@ -171,6 +173,8 @@ pub struct Parts {
     pub parts: u32,
     /// A [`Stored`].
     pub stored: u32,
+    /// An activation, of the sum and the bias.
+    pub activation: u32,
     /// Groups.
     pub groups: u32,
     /// Filters of a group in the result, and in a part.
@@ -187,8 +191,17 @@ impl Parts {
         self.groups as u64 * self.filters[0] as u64 * self.taps as u64 * self.channels[0] as u64
     }
 
-    /// Elements of a block. The more parts, the fewer: a thread adds about `UNDER_WAY` of them, and the
-    /// fewest fill a sector.
+    /// Neighbours that a thread adds: as many as a vector has, where channels are whole vectors and there are
+    /// so many elements that all multiprocessors have threads enough.
+    pub const fn width(&self) -> u32 {
+        const MANY: u64 = 1 << 17;
+        let [of_result, of_part] = self.channels;
+        let is_whole = of_result.is_multiple_of(STORED) && of_part.is_multiple_of(STORED);
+        if is_whole && self.elements() >= MANY { STORED } else { 1 }
+    }
+
+    /// Threads of a block that have elements. The more parts, the fewer: a thread adds about `UNDER_WAY` of
+    /// them, and the fewest fill a sector.
     pub const fn across(&self) -> u32 {
         const FEWEST: u32 = 8;
         let mut across = SUM_THREADS;
@@ -200,66 +213,156 @@ impl Parts {
 
     /// Blocks of [`conv_sum_parts`](fn@conv_sum_parts).
     pub const fn blocks(&self) -> u64 {
-        self.elements().div_ceil(self.across() as u64)
+        self.elements().div_ceil((self.across() * self.width()) as u64)
     }
 }
 
-/// Adds the parts of each element, and rounds to the [`Stored`] type. The first threads of a block have an
-/// element each, and as many behind them further parts of the same ones, again and again: each adds its own
-/// in ascending order, and the first adds theirs.
+/// Adds the parts of each element and its channel's bias, if there is one, applies the activation, and rounds
+/// to the [`Stored`] type. The first threads of a block have an element each, or [`Parts::width`] neighbours,
+/// and as many behind them further parts of the same ones, again and again: each adds its own in ascending
+/// order, and the first adds theirs.
 ///
 /// # Safety
-/// `sums` is valid for reads of all parts, `result` for writes of [`Parts::elements`] elements of the type,
-/// below 2^32, apart from all else. The grid has [`Parts::blocks`] of [`SUM_THREADS`] threads with
+/// `sums` is valid for reads of all parts, `bias`, if not null, for those of a number of the type for each
+/// channel, `result` for writes of [`Parts::elements`] elements of the type, below 2^32, apart from all else;
+/// sums and result begin at whole vectors. The grid has [`Parts::blocks`] of [`SUM_THREADS`] threads with
 /// [`SUM_SHARED_BYTES`] of dynamic shared memory.
 #[kernel(launch_bounds(SUM_THREADS))]
-pub unsafe fn conv_sum_parts(shape: Parts, sums: *const f32, result: *mut u8) {
-    let Parts { parts, stored, filters, taps, channels, .. } = shape;
+pub unsafe fn conv_sum_parts(shape: Parts, sums: *const f32, bias: *const u8, result: *mut u8) {
+    grid::launch_dependents();
+    grid::wait_dependencies();
+    // SAFETY: the caller's contract.
+    unsafe {
+        if shape.width() == 1 {
+            add_parts::<1>(&shape, sums, bias, result);
+        } else {
+            add_parts::<{ STORED as usize }>(&shape, sums, bias, result);
+        }
+    }
+}
+
+/// # Safety
+/// As [`conv_sum_parts`](fn@conv_sum_parts), where a thread has `N` neighbours.
+#[inline(always)]
+unsafe fn add_parts<const N: usize>(shape: &Parts, sums: *const f32, bias: *const u8, result: *mut u8) {
+    let Parts { parts, filters, taps, channels, .. } = *shape;
     let across = shape.across();
     let (split, own) = (thread::thread_idx_x() / across, thread::thread_idx_x() % across);
     let splits = SUM_THREADS / across;
-    let place = thread::block_idx_x() * across + own;
+    let place = (thread::block_idx_x() * across + own) * N as u32;
     let is_there = u64::from(place) < shape.elements();
     let channel = Odometer::new(place, taps, channels[0]);
     let filter = Odometer::new(channel.high, 1, filters[0]);
     let row = u64::from(filter.high) * u64::from(filters[1]) + u64::from(filter.low);
     let first =
         (row * u64::from(taps) + u64::from(channel.middle)) * u64::from(channels[1]) + u64::from(channel.low);
-    let mut sum = 0.0;
+    let mut sum = [0.0; N];
     let mut part = split;
     let first = sums.wrapping_add(first as usize);
     while part < parts {
-        let mut few = [0.0; UNDER_WAY as usize];
+        let mut few = [[0.0; N]; UNDER_WAY as usize];
         unroll!(I in 0..8, {
             let part = part + I as u32 * splits;
             let at = first.wrapping_add((u64::from(part) * shape.sums) as usize);
-            // SAFETY: a part's number at this place, if there are both.
-            few[I] = unsafe { vector::load_if(at, is_there & (part < parts)) };
+            // SAFETY: a part's numbers at this place, if there are both.
+            few[I] = unsafe { load_if(at, is_there & (part < parts)) };
         });
-        unroll!(I in 0..8, { sum += few[I]; });
+        unroll!(I in 0..8, { sum = zip(sum, few[I], |sum, part| sum + part); });
         part += UNDER_WAY * splits;
     }
     let base = shared::address_of(shared::dynamic_shared_mem::<u8>());
-    // SAFETY: the thread's place, and those of others that have parts of the same element; an element of the
-    // result, which is this thread's.
+    // SAFETY: the thread's places, and those of others that have parts of the same elements; elements of the
+    // result, which are this thread's.
     unsafe {
-        vector::store_shared(base + thread::thread_idx_x() * F32, sum.to_bits());
-        thread::sync_threads();
+        if splits > 1 {
+            let at = base + thread::thread_idx_x() * N as u32 * F32;
+            for i in 0..N {
+                vector::store_shared(at + i as u32 * F32, sum[i].to_bits());
+            }
+            thread::sync_threads();
+        }
         if split > 0 || !is_there {
             return;
         }
         let mut other = 1;
         while other < splits {
-            sum += f32::from_bits(vector::load_shared(base + (other * across + own) * F32));
+            let at = base + (other * across + own) * N as u32 * F32;
+            for i in 0..N {
+                sum[i] += f32::from_bits(vector::load_shared(at + i as u32 * F32));
+            }
             other += 1;
         }
-        let place = place as usize;
-        if stored == Stored::F32 as u32 {
-            *result.cast::<f32>().add(place) = sum;
-        } else if stored == Stored::F16 as u32 {
-            [*result.cast::<f16>().add(place)] = f16::narrow([sum]);
+        finish(shape, sum, bias, channel.low as usize, result, place as usize);
+    }
+}
+
+/// `N` numbers, or zeros.
+///
+/// # Safety
+/// They are there, at a whole vector, if `is_there`.
+#[inline(always)]
+unsafe fn load_if<const N: usize>(at: *const f32, is_there: bool) -> [f32; N] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if N == 1 {
+            [vector::load_if(at, is_there); N]
+        } else if is_there {
+            access::load(at)
         } else {
-            [*result.cast::<bf16>().add(place)] = bf16::narrow([sum]);
+            [0.0; N]
+        }
+    }
+}
+
+/// Stores the results of `N` channels.
+///
+/// # Safety
+/// As [`conv_sum_parts`](fn@conv_sum_parts); they begin at this channel, and at this place of the result.
+#[inline(always)]
+unsafe fn finish<const N: usize>(
+    shape: &Parts,
+    mut sum: [f32; N],
+    bias: *const u8,
+    channel: usize,
+    result: *mut u8,
+    place: usize,
+) {
+    let stored = shape.stored;
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !bias.is_null() {
+            for i in 0..N {
+                sum[i] += bias_of(stored, bias, channel + i);
+            }
+        }
+        let activation = Activation::from_code(shape.activation);
+        let sum = map(sum, |sum| activation.apply::<Fast>(sum));
+        if stored == Stored::F32 as u32 {
+            access::store(result.cast::<f32>().add(place), sum);
+        } else if stored == Stored::F16 as u32 {
+            access::store(result.cast::<f16>().add(place), f16::narrow(sum));
+        } else {
+            access::store(result.cast::<bf16>().add(place), bf16::narrow(sum));
+        }
+    }
+}
+
+/// The bias of a channel.
+///
+/// # Safety
+/// There is one of the [`Stored`] type.
+#[inline(always)]
+unsafe fn bias_of(stored: u32, bias: *const u8, channel: usize) -> f32 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if stored == Stored::F32 as u32 {
+            *bias.cast::<f32>().add(channel)
+        } else if stored == Stored::F16 as u32 {
+            let [wide] = f16::widen([*bias.cast::<f16>().add(channel)]);
+            wide
+        } else {
+            let [wide] = bf16::widen([*bias.cast::<bf16>().add(channel)]);
+            wide
         }
     }
 }

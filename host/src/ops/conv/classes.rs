@@ -18,7 +18,8 @@ use crate::stream::Stream;
 use crate::tensor::{DType, Tensor};
 
 use super::Algorithm;
-use super::windows::{CORNERS, MOST_OFFSET, RASTER_GROUP, Walk, boxes, can_read, choose, config};
+use super::cut::{Cut, Sides};
+use super::windows::{CORNERS, MOST_OFFSET, RASTER_GROUP, Walk, boxes, can_read, config, is_large};
 
 type Parameters = (Map, Map, Value<ClassArguments>, Value<u32>, PtrMut<u16>);
 
@@ -132,7 +133,8 @@ impl ByClasses {
     /// on this device, without groups, with strides up to [`MOST_CLASSES`].
     pub fn new(stream: &Stream, problem: Convolution, columns: u32) -> Option<Self> {
         let Convolution { images, groups, filters, height, width, .. } = problem;
-        if !can_read(stream, groups, [images, height.output, width.output, filters]) {
+        let read = [images, height.output, width.output, filters];
+        if !can_read(stream, groups, filters) || !is_large(read) {
             return None;
         }
         let axes = [&width, &height];
@@ -146,8 +148,20 @@ impl ByClasses {
             upper: along(|windows| windows.upper),
             dilations: windows.each_ref().map(|windows| windows.dilation),
             taps: axes.map(|axis| axis.filter),
+            is_reversed: false,
         };
         Some(Self { problem, columns, walk, classes: windows.map(|windows| windows.classes) })
+    }
+
+    /// Its tiles.
+    pub fn cut(&self, stream: &Stream, kernels: [ClassKernel; 2], algorithm: Algorithm) -> Cut {
+        let Self { problem, columns, walk, classes: [width, height] } = *self;
+        let m = problem.images * walk.counts[0] * walk.counts[1];
+        let batch = width.count * height.count;
+        // Of a class, about.
+        let taps = (walk.taps[0] * walk.taps[1]).div_ceil(batch.max(1));
+        let sides = Sides::new([batch, m, columns], taps, problem.filters);
+        sides.tiles(stream, algorithm, kernels.map(|kernel| kernel.entry))
     }
 
     /// Queues it.
@@ -164,8 +178,7 @@ impl ByClasses {
         let windows = walk.windows(depth);
         let m = images * walk.counts[0] * walk.counts[1];
         let batch = width.count * height.count;
-        let entries = kernels.map(|kernel| kernel.entry);
-        let (index, tiles) = choose(stream, algorithm, entries, [batch, m, columns]);
+        let Cut { index, tiles, .. } = self.cut(stream, kernels, algorithm);
         let ClassKernel { entry, launch } = kernels[index];
         let maps = [
             walk.map(gradient.span_bytes()?, images, depth, entry.block[0])?,

@@ -127,7 +127,7 @@ pub(super) fn filter_gradient<T: Kernels>(
     if let Some(plan) = sliding::Plan::new(stream, T::DTYPE, gather) {
         return made(stream, &shape, x.dtype(), |out| {
             let (sums, parts) = plan.filter_gradient(stream, [&x, &gradient])?;
-            add_parts::<T>(stream, parts_of::<T>(problem, &problem.shape, parts), &sums, out)
+            add_parts::<T>(stream, parts_of::<T>(problem, &problem.shape, parts), &sums, None, out)
         });
     }
     let depthwise = cut::<T>(gather);
@@ -151,6 +151,6 @@ pub(super) fn filter_gradient<T: Kernels>(
         unsafe {
             launched::sums::<_, T, T::DepthwiseWeight>(stream, config, weights, [&x, &gradient], &sums)?;
         }
-        add_parts::<T>(stream, parts_of::<T>(problem, &problem.shape, weights.parts()), &sums, out)
+        add_parts::<T>(stream, parts_of::<T>(problem, &problem.shape, weights.parts()), &sums, None, out)
     })
 }

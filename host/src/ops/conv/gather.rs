@@ -6,6 +6,7 @@ use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
 
 use crate::error::Result;
 use crate::launch::LaunchConfig;
+use crate::memory::DeviceBuffer;
 use crate::ops::elementwise::{contiguous, made};
 use crate::stream::Stream;
 use crate::tensor::{Shape, Tensor, TensorError, TensorMut};
@@ -13,6 +14,9 @@ use crate::tensor::{Shape, Tensor, TensorError, TensorMut};
 use super::check::{Problem, fits};
 use super::depth_to_space::DepthToSpace;
 use super::operand::{Kernels, filters_in_units, in_units};
+use super::turned::Turned;
+use super::weight::add_parts;
+use super::windows::Target;
 use super::{Algorithm, Fused, MAX_BLOCKS};
 use super::{classes, launched, windows};
 
@@ -69,6 +73,9 @@ pub(super) fn input_gradient<T: Kernels>(
         activation: super::Activation::None as u32,
         has_bias: 0,
     };
+    if let Some(turned) = Turned::new::<T>(stream, algorithm, &gather) {
+        return turned.run::<T>(stream, problem, [&gradient, &filters]);
+    }
     let (operation, [down, across]) = ("Conv2d::input_gradient", gather.classes());
     if !fits(&[down as usize, across as usize, groups]) {
         return Err(TensorError::TooLarge { operation, shape: problem.x.to_vec() }.into());
@@ -79,6 +86,12 @@ pub(super) fn input_gradient<T: Kernels>(
     })
 }
 
+/// Microseconds of a block of a gather, and of an element of k, where few blocks run (H200).
+const TILE_US: f64 = 4.2;
+const STEP_US: f64 = 0.014;
+/// Microseconds until a small tensor has room to be read by windows.
+pub(super) const ROOM_US: f64 = 4.0;
+
 /// A pass that the copy engine can feed, and its kernels.
 enum ByWindows {
     Forward(&'static windows::WindowKernels, windows::Pass),
@@ -86,10 +99,14 @@ enum ByWindows {
 }
 
 impl ByWindows {
-    fn new<T: Kernels>(stream: &Stream, gather: &Gather) -> Option<Self> {
+    fn new<T: Kernels>(stream: &Stream, algorithm: Algorithm, gather: &Gather) -> Option<Self> {
         if gather.pass == Pass::Forward as u32 {
-            let pass = windows::Pass::new(stream, gather.problem)?;
-            Some(Self::Forward(windows::kernels(T::DTYPE)?, pass))
+            let (kernels, pass) = (windows::kernels(T::DTYPE)?, windows::Pass::new(stream, gather.problem)?);
+            let is_faster = || {
+                let cut = pass.cut(stream, kernels, Algorithm::Auto);
+                algorithm == Algorithm::Auto && ROOM_US + cut.time_us < time_us(stream, gather)
+            };
+            (pass.is_large() || is_faster()).then_some(Self::Forward(kernels, pass))
         } else {
             let classes = classes::ByClasses::new(stream, gather.problem, gather.columns)?;
             Some(Self::Backward(classes::kernels(T::DTYPE)?, classes))
@@ -108,23 +125,64 @@ fn run<T: Kernels>(
     if out.shape().elements() == 0 {
         return operands.iter().try_for_each(|operand| stream.same_device("an operand", operand.device()));
     }
-    let tile = match (algorithm, ByWindows::new::<T>(stream, &gather)) {
-        (Algorithm::Auto | Algorithm::Windows(_), Some(ByWindows::Forward(kernels, pass))) => {
+    let takes_windows = |asked: Algorithm| asked == Algorithm::Auto || asked.is_by_windows();
+    let tile = match (algorithm, ByWindows::new::<T>(stream, algorithm, &gather)) {
+        (asked, Some(ByWindows::Forward(kernels, pass))) if takes_windows(asked) => {
             let fused = (bias, super::Activation::from_code(gather.activation));
-            return pass.run(stream, kernels, algorithm, operands, fused, out.into_view::<T>()?.bytes());
+            return by_windows::<T>(stream, kernels, (pass, algorithm), operands, fused, out);
         }
-        (Algorithm::Auto | Algorithm::Windows(_), Some(ByWindows::Backward(kernels, classes))) => {
+        (asked, Some(ByWindows::Backward(kernels, classes))) if takes_windows(asked) => {
             return classes.run(stream, kernels, algorithm, operands, out.into_view::<T>()?.bytes());
         }
-        (Algorithm::Windows(_), None) => return Err(algorithm.refused("Conv2d")),
-        (Algorithm::Auto, None) => tile(&gather, stream.device().properties().sm_count),
         (Algorithm::Gather(super::Tile::Wide), _) => Tile::Wide,
         (Algorithm::Gather(super::Tile::Narrow), _) => Tile::Narrow,
+        (Algorithm::Auto, _) => tile(&gather, stream.device().properties().sm_count),
+        _ => return Err(algorithm.refused("Conv2d")),
     };
     match tile {
         Tile::Wide => launched::<T, T::Wide>(stream, gather, tile, operands, bias, out),
         Tile::Narrow => launched::<T, T::Narrow>(stream, gather, tile, operands, bias, out),
     }
+}
+
+/// Microseconds of a gather on this device, estimated.
+pub(super) fn time_us(stream: &Stream, gather: &Gather) -> f64 {
+    let multiprocessors = stream.device().properties().sm_count;
+    let tile = tile(gather, multiprocessors);
+    let blocks = gather.blocks(tile) * gather.products();
+    let waves = blocks.div_ceil(2 * u64::from(multiprocessors.max(1))) as f64;
+    let axes = [gather.problem.height, gather.problem.width];
+    let taps = axes.map(|axis| f64::from(axis.filter)).iter().product::<f64>();
+    let depth = match gather.pass == Pass::Forward as u32 {
+        true => gather.problem.channels,
+        false => gather.problem.filters,
+    };
+    waves * (TILE_US + STEP_US * taps * f64::from(depth))
+}
+
+/// A result by windows, in parts of k where that is estimated to be faster.
+pub(super) fn by_windows<T: Kernels>(
+    stream: &Stream,
+    kernels: &windows::WindowKernels,
+    (pass, algorithm): (windows::Pass, Algorithm),
+    operands: [&Tensor; 2],
+    (bias, activation): (Option<&Tensor>, super::Activation),
+    out: TensorMut<'_>,
+) -> Result<()> {
+    let cut = pass.cut(stream, kernels, algorithm);
+    let room = if pass.is_large() { None } else { Some(pass.with_room(stream, operands[0])?) };
+    let operands = [room.as_ref().unwrap_or(operands[0]), operands[1]];
+    if cut.parts == 1 {
+        let target = Target::Result(out.into_view::<T>()?.bytes());
+        return pass.run(stream, kernels, &cut, operands, (bias, activation), target);
+    }
+    let parts = pass.parts(cut.parts, T::STORED, activation);
+    let count = (parts.sums as usize).saturating_mul(cut.parts as usize);
+    // SAFETY: the first launch writes all of it, the second reads it.
+    let sums = unsafe { DeviceBuffer::<f32>::uninit(stream, count)? };
+    let plain = (None, super::Activation::None);
+    pass.run(stream, kernels, &cut, operands, plain, Target::Sums(&sums))?;
+    add_parts::<T>(stream, parts, &sums, bias, out)
 }
 
 /// The tile whose waves of blocks take the least time on so many multiprocessors.

@@ -156,7 +156,7 @@ impl Plan {
             // sides that the problem says, and lie at whole units; the sums are as long as the parts, of
             // which each block along y has one; grid, block and shared memory are the kernel's.
             unsafe { (self.kernels.sums)(stream, config, grouped, [&x, &gradient], &sums)? };
-            add_parts::<T>(stream, parts_of::<T>(of, &of.shape, parts), &sums, out)
+            add_parts::<T>(stream, parts_of::<T>(of, &of.shape, parts), &sums, None, out)
         })
     }
 }

@@ -43,6 +43,7 @@
 
 pub(in crate::ops) mod check;
 mod classes;
+mod cut;
 mod depth_to_space;
 mod depthwise;
 mod gather;
@@ -51,6 +52,7 @@ mod launched;
 mod operand;
 mod pointwise;
 mod sliding;
+mod turned;
 mod weight;
 mod windows;
 
@@ -58,13 +60,13 @@ pub use gemm::epilogue::Activation;
 
 use crate::error::Result;
 use crate::stream::Stream;
-use crate::tensor::Tensor;
+use crate::tensor::{DType, Tensor};
 use operand::by_type;
 
 /// Blocks along y and z of a grid, at most.
 const MAX_BLOCKS: u32 = 65535;
-/// Channels up to which the kernels of convolutions are faster than products of matrices also where both can:
-/// 64 channels of 200,704 positions to 64 or 256 took 2.7 and 4 times as long (H100).
+/// Channels up to which kernels of convolutions are faster than products of matrices also where both can: 64
+/// of 200,704 positions to 64 or 256 take products 1.11 and 1.06 times as long as windows (H200).
 const FEW_CHANNELS: u32 = 64;
 
 /// A kernel's way to compute a convolution.
@@ -79,16 +81,29 @@ pub enum Algorithm {
     /// and 128 KiB, taps up to 255 positions apart, padding below 128, strides up to 8, and for the input's
     /// gradient up to 2.
     Windows(Tile),
+    /// The same in tiles of 256 x 128: results, and inputs' gradients without strides, which are then results
+    /// of turned filters. Others are as by [`Windows`](Self::Windows) of [`Tile::Wide`].
+    TallWindows,
+    /// The same with sums that are cut into about so many parts, in the tile that is estimated to be the
+    /// fastest.
+    WindowsInParts(u32),
 }
 
 impl Algorithm {
     /// Every one that can be asked for.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 6] = [
         Self::Gather(Tile::Wide),
         Self::Gather(Tile::Narrow),
         Self::Windows(Tile::Wide),
         Self::Windows(Tile::Narrow),
+        Self::TallWindows,
+        Self::WindowsInParts(3),
     ];
+
+    /// Whether it takes the copy engine's windows alone.
+    const fn is_by_windows(self) -> bool {
+        matches!(self, Self::Windows(_) | Self::TallWindows | Self::WindowsInParts(_))
+    }
 
     /// The error of one that cannot do a convolution.
     fn refused(self, operation: &'static str) -> crate::Error {
@@ -165,7 +180,7 @@ impl Conv2d {
         let problem = self.problem(operation, check::sides(operation, "x", x)?, filters)?;
         let grouped = |of| grouped::Plan::new(stream, x.dtype(), self.algorithm, &problem, of);
         by_type!(x.dtype(), (operation, "x"), T => {
-            if self.multiplies(&problem, problem.shape.channels) {
+            if self.multiplies(stream, x.dtype(), &problem, problem.x) {
                 pointwise::forward::<T>(stream, &problem, x, filters, fused)
             } else if depthwise::computes(self.algorithm, &problem) {
                 depthwise::forward::<T>(stream, &problem, x, filters, fused)
@@ -201,7 +216,7 @@ impl Conv2d {
         problem.check_result(operation, gradient)?;
         let grouped = |of| grouped::Plan::new(stream, filters.dtype(), self.algorithm, &problem, of);
         by_type!(gradient.dtype(), (operation, "the gradient"), T => {
-            if self.multiplies(&problem, problem.shape.filters) {
+            if self.multiplies(stream, filters.dtype(), &problem, problem.y) {
                 pointwise::input_gradient::<T>(stream, &problem, gradient, filters)
             } else if depthwise::computes(self.algorithm, &problem) {
                 depthwise::input_gradient::<T>(stream, &problem, gradient, filters)
@@ -236,7 +251,7 @@ impl Conv2d {
         problem.check_result(operation, gradient)?;
         let grouped = |of| grouped::Plan::new(stream, x.dtype(), self.algorithm, &problem, of);
         by_type!(x.dtype(), (operation, "x"), T => {
-            if self.multiplies(&problem, problem.shape.outputs()) {
+            if self.algorithm == Algorithm::Auto && problem.is_pointwise() {
                 pointwise::filter_gradient::<T>(stream, &problem, x, gradient)
             } else if depthwise::computes(self.algorithm, &problem) {
                 depthwise::filter_gradient::<T>(stream, &problem, x, gradient)
@@ -248,8 +263,10 @@ impl Conv2d {
         })
     }
 
-    /// Whether it is computed as a product of matrices, that sums over so many elements.
-    fn multiplies(&self, problem: &check::Problem, depth: u32) -> bool {
-        self.algorithm == Algorithm::Auto && problem.is_pointwise() && depth > FEW_CHANNELS
+    /// Whether it is computed as a product of matrices, where its windows are of a tensor of these sides.
+    fn multiplies(&self, stream: &Stream, dtype: DType, problem: &check::Problem, read: [usize; 4]) -> bool {
+        self.algorithm == Algorithm::Auto
+            && problem.is_pointwise()
+            && windows::leaves_to_products(stream, dtype, read)
     }
 }

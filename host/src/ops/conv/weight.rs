@@ -19,8 +19,8 @@ use super::{Algorithm, launched};
 /// Parts of the positions, at most.
 pub(super) const MAX_PARTS: u32 = 512;
 /// Microseconds of a piece of [`POSITIONS`] positions of a block with 128 filters, when two share a
-/// multiprocessor, and of one with 64: as products of matrices by the same instructions.
-const TILES: [(Tile, f64); 2] = [(Tile::Tall, 1.05), (Tile::Flat, 0.65)];
+/// multiprocessor, and of one with 64 (H200, of 35 drawn at random).
+const TILES: [(Tile, f64); 2] = [(Tile::Tall, 1.75), (Tile::Flat, 1.08)];
 /// Microseconds that a byte of the sums takes to memory and back, and the launch that adds them.
 const BYTE_US: f64 = 2.0 / 4e6;
 const ADD_US: f64 = 3.0;
@@ -52,7 +52,7 @@ pub(super) fn filter_gradient<T: Kernels>(
         let tiles: &[(Tile, f64)] = match algorithm {
             Algorithm::Gather(super::Tile::Wide) => &TILES[..1],
             Algorithm::Gather(super::Tile::Narrow) => &TILES[1..],
-            Algorithm::Auto | Algorithm::Windows(_) => &TILES,
+            _ => &TILES,
         };
         let plan = Plan::new(padded, tiles, stream.device().properties().sm_count);
         let windows = windows::kernels(T::DTYPE).and_then(|kernels| {
@@ -62,18 +62,20 @@ pub(super) fn filter_gradient<T: Kernels>(
         let by_windows = match algorithm {
             Algorithm::Auto => windows.filter(|(_, parts)| parts.time_us < plan.time_us),
             Algorithm::Gather(_) => None,
-            Algorithm::Windows(_) => Some(windows.ok_or_else(|| algorithm.refused(operation))?),
+            _ => Some(windows.ok_or_else(|| algorithm.refused(operation))?),
         };
         let operands = [&x, &gradient];
         if let Some((kernels, parts)) = by_windows
             && parts.count() == 1
-            && padded == problem.shape
+            && parts.summed() == problem.shape
         {
-            let target = Target::Gradient(out.into_view::<T>()?.bytes());
+            let target = Target::Result(out.into_view::<T>()?.bytes());
             return parts.run(stream, kernels, operands, target);
         }
-        let parts = by_windows.map_or(plan.weights.parts(), |(_, parts)| parts.count());
-        let count = (plan.weights.sums() as usize).saturating_mul(parts as usize);
+        let (of_part, parts) =
+            by_windows.map_or((padded, plan.weights.parts()), |(_, parts)| (parts.summed(), parts.count()));
+        let sums = Weights { problem: of_part, part: POSITIONS }.sums();
+        let count = (sums as usize).saturating_mul(parts as usize);
         // SAFETY: the first launch writes all of it, the second reads it.
         let sums = unsafe { DeviceBuffer::<f32>::uninit(stream, count)? };
         match (by_windows, plan.tile) {
@@ -81,12 +83,12 @@ pub(super) fn filter_gradient<T: Kernels>(
             (None, Tile::Tall) => sum::<T, T::Tall>(stream, &plan, operands, &sums)?,
             (None, Tile::Flat) => sum::<T, T::Flat>(stream, &plan, operands, &sums)?,
         }
-        add_parts::<T>(stream, parts_of::<T>(problem, &padded, parts), &sums, out)
+        add_parts::<T>(stream, parts_of::<T>(problem, &of_part, parts), &sums, None, out)
     })
 }
 
 /// Microseconds until so many bytes of sums are written, read and added.
-fn add_us(bytes: f64) -> f64 {
+pub(super) fn add_us(bytes: f64) -> f64 {
     bytes * BYTE_US + ADD_US
 }
 
@@ -148,6 +150,7 @@ pub(super) fn parts_of<T: Kernels>(problem: &Problem, of_part: &Convolution, par
         sums: Weights { problem: *of_part, part: POSITIONS }.sums(),
         parts,
         stored: T::STORED as u32,
+        activation: super::Activation::None as u32,
         groups: of_result.groups,
         filters: [of_result.filters, of_part.filters],
         taps: of_result.height.filter * of_result.width.filter,
@@ -159,12 +162,15 @@ pub(super) fn add_parts<T: Kernels>(
     stream: &Stream,
     parts: Parts,
     sums: &DeviceBuffer<f32>,
+    bias: Option<&Tensor>,
     out: TensorMut<'_>,
 ) -> Result<()> {
     let blocks = parts.blocks() as u32;
-    let config = LaunchConfig::new([blocks, 1, 1], [SUM_THREADS, 1, 1]).with_shared(SUM_SHARED_BYTES);
-    let out = out.write::<u8>(stream)?;
-    // SAFETY: the sums have all parts; the result has those elements of that type, fewer than 2^32, and is
+    let config = LaunchConfig::new([blocks, 1, 1], [SUM_THREADS, 1, 1])
+        .with_shared(SUM_SHARED_BYTES)
+        .overlapping_previous();
+    let (out, bias) = (out.write::<u8>(stream)?, bias.map(Tensor::span_bytes).transpose()?);
+    // SAFETY: the sums have all parts; the bias has a number for each channel; the result has those elements of that type, fewer than 2^32, and is
     // exclusively borrowed; grid, block and shared memory are the kernel's.
-    unsafe { launch::<conv_sum_parts>(stream, config, (parts, sums.view().within(), out)) }
+    unsafe { launch::<conv_sum_parts>(stream, config, (parts, sums.view().within(), bias, out)) }
 }

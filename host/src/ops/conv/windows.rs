@@ -2,11 +2,13 @@
 
 use conv::problem::{Axis, Convolution};
 use conv::sm90::{
-    Arguments, ArgumentsArgs, Bf16x64, Bf16x128, DEPTH, Entry, F16x64, F16x128, WeightBf16x128,
-    WeightBf16x192, WeightF16x128, WeightF16x192, Windows, conv_weight_windows_bf16_128x128,
+    Arguments, ArgumentsArgs, Bf16x64, Bf16x128, Bf16x256, DEPTH, Entry, F16x64, F16x128, F16x256,
+    WeightBf16x128, WeightBf16x192, WeightF16x128, WeightF16x192, Windows, conv_weight_windows_bf16_128x128,
     conv_weight_windows_bf16_128x192, conv_weight_windows_f16_128x128, conv_weight_windows_f16_128x192,
-    conv_windows_bf16_128x64, conv_windows_bf16_128x128, conv_windows_f16_128x64, conv_windows_f16_128x128,
+    conv_windows_bf16_128x64, conv_windows_bf16_128x128, conv_windows_bf16_256x128, conv_windows_f16_128x64,
+    conv_windows_f16_128x128, conv_windows_f16_256x128,
 };
+use conv::weight::{Parts as SumParts, Stored};
 use cuda_std::kernel::{Kernel, Map, PtrMut, Value};
 use gemm::element::{Layout, Type};
 use gemm::epilogue::EpilogueParamsArgs;
@@ -18,10 +20,12 @@ use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
 use crate::memory::tensor_map::{L2Promotion, Swizzle, TensorMap, Tiling};
 use crate::memory::{DeviceBuffer, DeviceView, DeviceViewMut, Within};
+use crate::ops::elementwise::copy_into;
 use crate::stream::Stream;
 use crate::tensor::{DType, Tensor};
 
-use super::{Activation, Algorithm, Tile};
+use super::cut::{Cut, Sides};
+use super::{Activation, Algorithm, FEW_CHANNELS, Tile};
 
 /// The only architecture with these kernels.
 const ARCH: Arch = Arch { major: 9, minor: 0 };
@@ -39,12 +43,13 @@ pub(super) const MOST_OFFSET: u64 = 255;
 const MOST_STRIDE: u32 = 8;
 /// Rows of tiles of a raster group.
 pub(super) const RASTER_GROUP: u32 = 8;
-/// Microseconds of a stage of a tile of 128 x 128, and of one of 128 x 64 (H100, ResNet-50's of 3 x 3).
-const STAGE_US: [f64; 2] = [0.41, 0.335];
-/// The same of filters' gradients: of 128 x 192 (512 filters of 512 channels, 3 x 3, at 7 x 7) and 128 x 128.
+/// Microseconds of a stage of filters' gradients: of 128 x 192 (512 filters of 512 channels, 3 x 3, at 7 x 7)
+/// and 128 x 128; where channels do not fill stages, this many times as long.
 const WEIGHT_STAGE_US: [f64; 2] = [0.48, 0.41];
-/// Microseconds in which a wave of these stores its sums, where no products of other tiles hide that.
-const WEIGHT_STORE_US: [f64; 2] = [6.0, 0.0];
+const UNALIGNED: f64 = 1.3;
+/// Microseconds of a wave of these beside its stages where it stores sums, of which products of other tiles
+/// hide a part.
+const WEIGHT_STORE_US: [f64; 2] = [8.0, 4.0];
 
 type Parameters = (Map, Map, Map, Value<Arguments>, PtrMut<u8>);
 
@@ -57,7 +62,7 @@ pub(super) struct WindowKernel {
 
 /// The kernels of an element type: wide ones first.
 pub(super) struct WindowKernels {
-    forward: [WindowKernel; 2],
+    forward: [WindowKernel; 3],
     weight: [WindowKernel; 2],
     ty: Type,
 }
@@ -68,6 +73,7 @@ const fn kernel<K: Kernel<Params = Parameters>>(entry: Entry) -> WindowKernel {
 
 pub(super) const BF16: WindowKernels = WindowKernels {
     forward: [
+        kernel::<conv_windows_bf16_256x128>(Bf16x256::ENTRY),
         kernel::<conv_windows_bf16_128x128>(Bf16x128::ENTRY),
         kernel::<conv_windows_bf16_128x64>(Bf16x64::ENTRY),
     ],
@@ -80,6 +86,7 @@ pub(super) const BF16: WindowKernels = WindowKernels {
 
 pub(super) const F16: WindowKernels = WindowKernels {
     forward: [
+        kernel::<conv_windows_f16_256x128>(F16x256::ENTRY),
         kernel::<conv_windows_f16_128x128>(F16x128::ENTRY),
         kernel::<conv_windows_f16_128x64>(F16x64::ENTRY),
     ],
@@ -140,6 +147,8 @@ pub(super) struct Walk {
     pub upper: [i32; 2],
     pub dilations: [u32; 2],
     pub taps: [u32; 2],
+    /// Filters' taps are met from the last one on.
+    pub is_reversed: bool,
 }
 
 impl Walk {
@@ -163,14 +172,16 @@ impl Walk {
             upper: [x[1] as i32, y[1] as i32],
             dilations: along(|axis| axis.dilation),
             taps: along(|axis| axis.filter),
+            is_reversed: false,
         })
     }
 
     /// The windows as a kernel takes them, of so many channels.
     pub fn windows(&self, channels: u32) -> Windows {
-        let Self { counts, strides, lower, dilations, taps, .. } = *self;
+        let Self { counts, strides, lower, dilations, taps, is_reversed, .. } = *self;
         let taps = [taps[0], taps[0] * taps[1]];
-        Windows { counts, strides, lower, dilations, taps, channels: channels.next_multiple_of(DEPTH) }
+        let tap = if is_reversed { [taps[1] - 1, u32::MAX] } else { [0, 1] };
+        Windows { counts, strides, lower, dilations, taps, tap, channels: channels.next_multiple_of(DEPTH) }
     }
 
     /// The map of `windows` windows at a time over a tensor of `images` and `channels`.
@@ -204,12 +215,26 @@ pub(super) fn boxes<'a>(
     TensorMap::new(tensor.cast::<u16>(), &tiling)
 }
 
-/// Whether a tensor of these sides is read by windows on this device, of so many channels that a stage is
-/// worth it.
-pub(super) fn can_read(stream: &Stream, groups: u32, [images, height, width, channels]: [u32; 4]) -> bool {
-    let sides = [images, height, width, channels];
-    let bytes = sides.iter().fold(BYTES, |bytes, &side| bytes.saturating_mul(side.into()));
-    stream.device().arch() == ARCH && groups == 1 && channels >= LEAST_CHANNELS && bytes >= LEAST_BYTES
+/// Whether tensors of so many channels are read by windows on this device: as many as a stage is worth.
+pub(super) fn can_read(stream: &Stream, groups: u32, channels: u32) -> bool {
+    stream.device().arch() == ARCH && groups == 1 && channels >= LEAST_CHANNELS
+}
+
+/// Whether a tensor of these sides has [`LEAST_BYTES`].
+pub(super) fn is_large(sides: [u32; 4]) -> bool {
+    sides.iter().fold(BYTES, |bytes, &side| bytes.saturating_mul(side.into())) >= LEAST_BYTES
+}
+
+/// Whether a convolution of 1 x 1 that reads such a tensor is a product of matrices: all but those of few
+/// channels that windows bring.
+pub(super) fn leaves_to_products(stream: &Stream, dtype: DType, read: [usize; 4]) -> bool {
+    let Ok(sides) = read.map(u32::try_from).into_iter().collect::<Result<Vec<u32>, _>>() else { return true };
+    let Ok(sides) = <[u32; 4]>::try_from(sides) else { return true };
+    let channels = sides[3];
+    if kernels(dtype).is_none() || stream.device().arch() != ARCH {
+        return channels > FEW_CHANNELS;
+    }
+    channels > FEW_CHANNELS || !can_read(stream, 1, channels) || !is_large(sides)
 }
 
 /// A forward pass that these kernels can do.
@@ -224,79 +249,109 @@ impl Pass {
     /// The pass of a problem whose operands lie in whole units, if it can be done: on this device, without
     /// groups, with filters in whole units.
     pub fn new(stream: &Stream, problem: Convolution) -> Option<Self> {
-        let Convolution { images, groups, channels, height, width, .. } = problem;
-        let can_read = can_read(stream, groups, [images, height.input, width.input, channels]);
-        let is_possible = can_read && problem.filters.is_multiple_of(8);
+        let Convolution { groups, channels, filters, .. } = problem;
+        let is_possible = can_read(stream, groups, channels) && filters.is_multiple_of(8);
         Some(Self { problem, walk: Walk::new(&problem)? }).filter(|_| is_possible)
     }
 
-    /// Queues it.
+    /// The same with the filters' taps from the last one on.
+    pub fn reversed(self) -> Self {
+        Self { walk: Walk { is_reversed: true, ..self.walk }, ..self }
+    }
+
+    /// Whether what it reads has [`LEAST_BYTES`].
+    pub fn is_large(&self) -> bool {
+        let Convolution { images, channels, height, width, .. } = self.problem;
+        is_large([images, height.input, width.input, channels])
+    }
+
+    /// What it reads, with so many images of zeros behind it that it has [`LEAST_BYTES`].
+    pub fn with_room(&self, stream: &Stream, read: &Tensor) -> Result<Tensor> {
+        let sides = read.shape().sides();
+        let of_image = (read.elements() / sides[0].max(1)).max(1) * BYTES as usize;
+        let images = (LEAST_BYTES as usize).div_ceil(of_image);
+        let mut room = Tensor::zeros(stream, &[&[images], &sides[1..]].concat(), read.dtype())?;
+        copy_into(stream, read, room.view_mut()?.slice(0, 0..sides[0])?)?;
+        Ok(room)
+    }
+
+    /// Windows, and filters.
+    fn sides(&self) -> [u32; 2] {
+        [self.problem.images * self.walk.counts[0] * self.walk.counts[1], self.problem.filters]
+    }
+
+    /// The tile, and parts of k, that are asked for or estimated to take the least time.
+    pub fn cut(&self, stream: &Stream, kernels: &WindowKernels, algorithm: Algorithm) -> Cut {
+        let (Self { problem, walk }, [m, n]) = (self, self.sides());
+        let taps = walk.taps[0] * walk.taps[1];
+        let sides = Sides::new([1, m, n], taps, problem.channels);
+        sides.cut(stream, algorithm, kernels.forward.map(|kernel| kernel.entry))
+    }
+
+    /// The sums of so many parts, and what becomes of them.
+    pub fn parts(&self, count: u32, stored: Stored, activation: Activation) -> SumParts {
+        let [m, n] = self.sides();
+        SumParts {
+            sums: u64::from(m) * u64::from(n),
+            parts: count,
+            stored: stored as u32,
+            activation: activation as u32,
+            groups: 1,
+            filters: [m; 2],
+            taps: 1,
+            channels: [n; 2],
+        }
+    }
+
+    /// Queues it, or the sums of its parts, if the cut has more than one: these without bias and activation.
     pub fn run(
         &self,
         stream: &Stream,
         kernels: &WindowKernels,
-        algorithm: Algorithm,
+        cut: &Cut,
         [read, filters]: [&Tensor; 2],
         (bias, activation): (Option<&Tensor>, Activation),
-        out: DeviceViewMut<'_, u8>,
+        target: Target<'_>,
     ) -> Result<()> {
         let Self { problem, walk } = *self;
-        let Convolution { images, channels, filters: n, .. } = problem;
-        let windows = walk.windows(channels);
-        let m = images * walk.counts[0] * walk.counts[1];
-        let (index, tiles) = choose(stream, algorithm, kernels.forward.map(|kernel| kernel.entry), [1, m, n]);
-        let kernel = kernels.forward[index];
+        let (channels, images) = (problem.channels, read.shape().sides()[0] as u32);
+        let (windows, [m, n]) = (walk.windows(channels), self.sides());
+        let kernel = kernels.forward[cut.index];
         let [block_m, block_n] = kernel.entry.block;
         let taps = windows.taps[1];
+        let filter_map = boxes(filters.span_bytes()?, [channels, taps, n], [DEPTH, 1, block_n])?;
         let is_plain = bias.is_none() && activation == Activation::None;
-        let format = OutputFormat::new(OutputType::Element16)
-            .with(OutputFlag::Paired, true)
-            .with(OutputFlag::ByTma, true)
-            .with(OutputFlag::Plain, is_plain)
-            .with(OutputFlag::Identity, is_plain);
-        let out_map = boxes(out.view(), [n, m, 1], [kernel.entry.store_columns, DEPTH, 1])?;
-        let maps = [
-            walk.map(read.span_bytes()?, images, channels, block_m)?,
-            boxes(filters.span_bytes()?, [channels, taps, n], [DEPTH, 1, block_n])?,
-            out_map,
-        ];
-        let k = taps * windows.channels;
-        let shape = GemmShape::new([m, n, k], 1, RASTER_GROUP);
+        let (format, out_map, data) = match &target {
+            Target::Sums(sums) => {
+                let format = OutputFormat::new(OutputType::F32)
+                    .with(OutputFlag::Paired, true)
+                    .with(OutputFlag::Identity, true);
+                (format, filter_map, sums.view().bytes().within())
+            }
+            Target::Result(out) => {
+                let format = OutputFormat::new(OutputType::Element16)
+                    .with(OutputFlag::Paired, true)
+                    .with(OutputFlag::ByTma, true)
+                    .with(OutputFlag::Plain, is_plain)
+                    .with(OutputFlag::Identity, is_plain);
+                let store_box = [kernel.entry.store_columns, DEPTH, 1];
+                (format, boxes(out.view(), [n, m, 1], store_box)?, out.view().within())
+            }
+        };
         let launched = Launch {
-            maps,
-            shape,
-            output: OutputParams { row: n.into(), matrix: 0, format },
+            maps: [walk.map(read.span_bytes()?, images, channels, block_m)?, filter_map, out_map],
+            shape: GemmShape::new([m, n, cut.stages * DEPTH], cut.parts, RASTER_GROUP),
+            output: OutputParams { row: n.into(), matrix: u64::from(m) * u64::from(n), format },
             windows,
             bias: bias.map(Tensor::span_bytes).transpose()?,
             bias_type: kernels.ty,
             activation,
-            data: out.view().within(),
+            data,
         };
-        // SAFETY: the maps are what the kernel asks for; the result is exclusively borrowed; the bias has a
-        // number for each column.
-        unsafe { queue(stream, kernel, tiles, launched) }
+        // SAFETY: the maps are what the kernel asks for; the sums are as long as their parts, and the result
+        // is exclusively borrowed; the bias has a number for each column.
+        unsafe { queue(stream, kernel, cut.tiles, launched) }
     }
-}
-
-/// The number of the kernel that is asked for, or else whose waves of tiles take the least time, and its
-/// tiles: of a wide and a narrow one, for a batch of products of m by n.
-pub(super) fn choose(
-    stream: &Stream,
-    algorithm: Algorithm,
-    entries: [Entry; 2],
-    [batch, m, n]: [u32; 3],
-) -> (usize, u64) {
-    let multiprocessors = u64::from(stream.device().properties().sm_count.max(1));
-    let tiles = entries.map(|Entry { block: [block_m, block_n], .. }| {
-        u64::from(batch) * u64::from(m.div_ceil(block_m)) * u64::from(n.div_ceil(block_n))
-    });
-    let time = |index: usize| tiles[index].div_ceil(multiprocessors) as f64 * STAGE_US[index];
-    let best = match algorithm {
-        Algorithm::Windows(Tile::Wide) => 0,
-        Algorithm::Windows(Tile::Narrow) => 1,
-        Algorithm::Auto | Algorithm::Gather(_) => usize::from(time(1) < time(0)),
-    };
-    (best, tiles[best])
 }
 
 /// The launch of an entry, as many blocks as run at once.
@@ -332,17 +387,17 @@ pub(super) struct Parts {
     pub time_us: f64,
 }
 
-/// Where filters' gradients go.
+/// Where results go.
 pub(super) enum Target<'a> {
-    /// The sums of each part, `[parts, filters, taps, channels]`.
+    /// The sums of each part.
     Sums(&'a DeviceBuffer<f32>),
-    /// The gradient, of one part.
-    Gradient(DeviceViewMut<'a, u8>),
+    /// The result, of one part.
+    Result(DeviceViewMut<'a, u8>),
 }
 
 impl Parts {
-    /// As [`Pass::new`], with whole stages of channels, in at most `most` parts. More than one take `add_us`
-    /// of so many bytes of sums to be added.
+    /// As [`Pass::new`], in at most `most` parts. The sums of several parts, or of channels that do not fill
+    /// stages, take `add_us` of so many bytes to be added.
     pub fn new(
         stream: &Stream,
         problem: Convolution,
@@ -351,12 +406,10 @@ impl Parts {
         add_us: impl Fn(f64) -> f64,
         most: u32,
     ) -> Option<Self> {
-        let pass = Pass::new(stream, problem)?;
-        if !problem.channels.is_multiple_of(DEPTH) {
-            return None;
-        }
+        let pass = Pass::new(stream, problem).filter(Pass::is_large)?;
+        let summed = in_stages(problem);
         let multiprocessors = u64::from(stream.device().properties().sm_count.max(1));
-        let columns = problem.filter_elements();
+        let columns = summed.filter_elements();
         let sums = f64::from(columns) * f64::from(problem.filters) * size_of::<f32>() as f64;
         let positions = problem.outputs();
         let plan = |(index, count): (usize, u32)| {
@@ -365,8 +418,9 @@ impl Parts {
             let part = positions.div_ceil(count).next_multiple_of(DEPTH);
             let parts = positions.div_ceil(part);
             let tiles = of_part * u64::from(parts);
-            let tile_us = f64::from(part / DEPTH) * WEIGHT_STAGE_US[index];
-            let store_us = if parts == 1 {
+            let stage_us = WEIGHT_STAGE_US[index] * if summed == problem { 1.0 } else { UNALIGNED };
+            let tile_us = f64::from(part / DEPTH) * stage_us;
+            let store_us = if parts == 1 && summed == problem {
                 0.0
             } else {
                 tiles.div_ceil(multiprocessors) as f64 * WEIGHT_STORE_US[index]
@@ -376,9 +430,9 @@ impl Parts {
             Self { problem, walk: pass.walk, index, part, tiles, time_us }
         };
         let indices = match algorithm {
-            Algorithm::Windows(Tile::Wide) => 0..1,
+            Algorithm::Windows(Tile::Wide) | Algorithm::TallWindows => 0..1,
             Algorithm::Windows(Tile::Narrow) => 1..2,
-            Algorithm::Auto | Algorithm::Gather(_) => 0..2,
+            Algorithm::Auto | Algorithm::Gather(_) | Algorithm::WindowsInParts(_) => 0..2,
         };
         let counts = 1..=most.min(positions.div_ceil(DEPTH));
         indices
@@ -392,6 +446,11 @@ impl Parts {
         self.problem.outputs().div_ceil(self.part)
     }
 
+    /// The convolution as the sums have it: with channels of whole stages.
+    pub fn summed(&self) -> Convolution {
+        in_stages(self.problem)
+    }
+
     /// Queues the sums of each part, or the gradient.
     pub fn run(
         &self,
@@ -402,11 +461,11 @@ impl Parts {
     ) -> Result<()> {
         let Self { problem, walk, index, part, tiles, .. } = *self;
         let Convolution { images, channels, filters, .. } = problem;
-        let (columns, kernel) = (problem.filter_elements(), kernels.weight[index]);
+        let (columns, kernel) = (self.summed().filter_elements(), kernels.weight[index]);
         let map = boxes(gradient.span_bytes()?, [filters, problem.outputs(), 1], [DEPTH, DEPTH, 1])?;
         let (element, is_gradient) = match &target {
             Target::Sums(_) => (OutputType::F32, false),
-            Target::Gradient(_) => (OutputType::Element16, true),
+            Target::Result(_) => (OutputType::Element16, true),
         };
         let format = OutputFormat::new(element)
             .with(OutputFlag::Paired, true)
@@ -414,7 +473,7 @@ impl Parts {
             .with(OutputFlag::Plain, is_gradient);
         let (out_map, data) = match &target {
             Target::Sums(sums) => (map, sums.view().bytes().within()),
-            Target::Gradient(out) => {
+            Target::Result(out) => {
                 let store_box = [kernel.entry.store_columns, DEPTH, 1];
                 (boxes(out.view(), [columns, filters, 1], store_box)?, out.view().within())
             }
@@ -434,6 +493,11 @@ impl Parts {
         // gradient is exclusively borrowed.
         unsafe { queue(stream, kernel, tiles, launched) }
     }
+}
+
+/// The convolution with channels of whole stages.
+const fn in_stages(problem: Convolution) -> Convolution {
+    Convolution { channels: problem.channels.next_multiple_of(DEPTH), ..problem }
 }
 
 /// The kernels of a type, if it has any.

@@ -19,6 +19,7 @@
 //!
 //! | kernel | tile | registers of accumulators |
 //! |---|---|---|
+//! | `conv_windows_*_256x128` | half of the rows each | 128 |
 //! | `conv_windows_*_128x128`, `_128x64` | a consumer's own, in turns (ping-pong) | 128; 64 |
 //! | `conv_windows_backward_*` | the same | 128; 64 |
 //! | `conv_weight_windows_*_128x128` | 128 filters x 128 columns, in turns | 128 |
@@ -58,6 +59,8 @@ pub struct Windows {
     pub dilations: [u32; 2],
     /// Taps along the width, and all of them.
     pub taps: [u32; 2],
+    /// The number of the filters' tap that a window meets first, and what the next one's is more (wrapping).
+    pub tap: [u32; 2],
     /// Channels that a tap has, a multiple of [`DEPTH`]; those that the tensor lacks are zeros.
     pub channels: u32,
 }
@@ -83,7 +86,8 @@ impl Windows {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, KernelArgs)]
 pub struct Arguments {
-    /// The product: m positions (or filters), n filters (channels; columns), k, and parts as a batch.
+    /// The product: m positions (or filters), n filters (channels; columns), k of a part, and parts as a
+    /// batch.
     pub shape: GemmShape,
     /// The result.
     pub output: OutputParams,
@@ -96,7 +100,7 @@ pub struct Arguments {
 /// Brings positions by filters: see the module.
 struct Gathered<'a> {
     maps: Maps,
-    windows: &'a Windows,
+    arguments: &'a Arguments,
     /// Where the tile's first window begins: x, y and image.
     corner: [i32; 3],
     /// Channel, and tap: along the width, along the height, and its number.
@@ -106,32 +110,41 @@ struct Gathered<'a> {
 
 impl<'a> Gathered<'a> {
     #[inline(always)]
-    fn new(maps: Maps, windows: &'a Windows) -> Self {
-        Self { maps, windows, corner: [0; 3], channel: 0, tap: [0; 3] }
+    fn new(maps: Maps, arguments: &'a Arguments) -> Self {
+        Self { maps, arguments, corner: [0; 3], channel: 0, tap: [0; 3] }
     }
 }
 
 impl<C: Config> Loader<C> for Gathered<'_> {
     #[inline(always)]
     fn begin(&mut self, tile: TileCoord) {
-        self.corner = self.windows.corner(&self.windows.odometer(tile.row));
-        (self.channel, self.tap) = (0, [0; 3]);
+        let Arguments { windows, shape, .. } = self.arguments;
+        self.corner = windows.corner(&windows.odometer(tile.row));
+        let [down, across, channel] =
+            Odometer::new(tile.batch * shape.k, windows.taps[0], windows.channels).digits();
+        (self.channel, self.tap) = (channel, [across, down, down * windows.taps[0] + across]);
     }
 
     #[inline(always)]
     unsafe fn load(&mut self, stage: Stage<C>, full: u32, tile: TileCoord, _: u32) {
+        let windows = &self.arguments.windows;
         let ([x, y, image], [across, down, number]) = (self.corner, self.tap);
-        let [step_x, step_y] = self.windows.dilations;
-        let (channel, [width, _]) = (self.channel as i32, self.windows.taps);
+        let ([width, taps], [first_tap, tap_step]) = (windows.taps, windows.tap);
+        // The last part ends behind the last tap: there, channels that no tensor has are zeros.
+        let (channel, offsets) = if number < taps {
+            let [step_x, step_y] = windows.dilations;
+            (self.channel as i32, [(across * step_x) as u16, (down * step_y) as u16])
+        } else {
+            (windows.channels as i32, [0; 2])
+        };
+        let tap = first_tap.wrapping_add(number.wrapping_mul(tap_step)) as i32;
         // SAFETY: the caller's contract; the maps are as the kernels ask.
         unsafe {
-            let offsets = [(across * step_x) as u16, (down * step_y) as u16];
             tma::load_im2col_4d(stage.a(), self.maps.a, full, [channel, x, y, image], offsets);
-            let coords = [channel, number as i32, tile.column as i32];
-            tma::load_3d(stage.b(), self.maps.b, full, coords);
+            tma::load_3d(stage.b(), self.maps.b, full, [channel, tap, tile.column as i32]);
         }
         self.channel += DEPTH;
-        if self.channel >= self.windows.channels {
+        if self.channel >= windows.channels {
             self.channel = 0;
             self.tap =
                 if across + 1 == width { [0, down + 1, number + 1] } else { [across + 1, down, number + 1] };
@@ -225,12 +238,12 @@ unsafe fn gathered<C: Config<EpiloguePlan = EpiloguePlan<C>, Stored = <C as Conf
     arguments: &Arguments,
     data: *mut u8,
 ) {
-    let Arguments { shape, output, epilogue, windows } = arguments;
+    let Arguments { shape, output, epilogue, .. } = arguments;
     let output = Output::new(data, output);
     let fusion: StandardFusion<'_, <C::Operands as Operands>::Element16> =
         StandardFusion::new(epilogue, output);
     let scheduler = PersistentScheduler::new::<C>(shape);
-    let loader = |maps: Maps, _: Block<C>| Gathered::new(maps, windows);
+    let loader = |maps: Maps, _: Block<C>| Gathered::new(maps, arguments);
     // SAFETY: the caller's contract.
     unsafe {
         let epilogue = store_with(maps, *shape, output, fusion);
@@ -285,10 +298,10 @@ impl Entry {
     }
 }
 
-/// Kernels: name, configuration, type, orders, groups of rows of a consumer and columns, and the function
-/// that runs them.
+/// Kernels: name, configuration, type, orders, groups of rows of a consumer and columns, whether consumers
+/// take turns, and the function that runs them.
 macro_rules! kernels {
-    ($(#[kernel] fn $name:ident as $config:ident: $element:ident, trans $trans_a:literal $trans_b:literal, $groups:literal x $columns:literal, $run:ident;)*) => { $(
+    ($(#[kernel] fn $name:ident as $config:ident: $element:ident, trans $trans_a:literal $trans_b:literal, $groups:literal x $columns:literal $turns:literal, $run:ident;)*) => { $(
         /// The configuration of the kernel of this name.
         #[derive(Clone, Copy)]
         pub struct $config;
@@ -299,7 +312,7 @@ macro_rules! kernels {
             type Stored = Self::Tile;
             type EpiloguePlan = EpiloguePlan<Self>;
             const CONSUMERS: u32 = 2;
-            const PING_PONG: bool = $groups == 2;
+            const PING_PONG: bool = $turns;
             const CLUSTER_M: u32 = 1;
             const CLUSTER_N: u32 = 1;
             const TRANSPOSED: bool = false;
@@ -333,12 +346,14 @@ macro_rules! kernels {
 }
 
 kernels! {
-    #[kernel] fn conv_windows_bf16_128x128 as Bf16x128: BF16, trans 0 0, 2 x 128, gathered;
-    #[kernel] fn conv_windows_bf16_128x64 as Bf16x64: BF16, trans 0 0, 2 x 64, gathered;
-    #[kernel] fn conv_windows_f16_128x128 as F16x128: F16, trans 0 0, 2 x 128, gathered;
-    #[kernel] fn conv_windows_f16_128x64 as F16x64: F16, trans 0 0, 2 x 64, gathered;
-    #[kernel] fn conv_weight_windows_bf16_128x192 as WeightBf16x192: BF16, trans 1 1, 1 x 192, by_positions;
-    #[kernel] fn conv_weight_windows_bf16_128x128 as WeightBf16x128: BF16, trans 1 1, 2 x 128, by_positions;
-    #[kernel] fn conv_weight_windows_f16_128x192 as WeightF16x192: F16, trans 1 1, 1 x 192, by_positions;
-    #[kernel] fn conv_weight_windows_f16_128x128 as WeightF16x128: F16, trans 1 1, 2 x 128, by_positions;
+    #[kernel] fn conv_windows_bf16_256x128 as Bf16x256: BF16, trans 0 0, 2 x 128 false, gathered;
+    #[kernel] fn conv_windows_bf16_128x128 as Bf16x128: BF16, trans 0 0, 2 x 128 true, gathered;
+    #[kernel] fn conv_windows_bf16_128x64 as Bf16x64: BF16, trans 0 0, 2 x 64 true, gathered;
+    #[kernel] fn conv_windows_f16_256x128 as F16x256: F16, trans 0 0, 2 x 128 false, gathered;
+    #[kernel] fn conv_windows_f16_128x128 as F16x128: F16, trans 0 0, 2 x 128 true, gathered;
+    #[kernel] fn conv_windows_f16_128x64 as F16x64: F16, trans 0 0, 2 x 64 true, gathered;
+    #[kernel] fn conv_weight_windows_bf16_128x192 as WeightBf16x192: BF16, trans 1 1, 1 x 192 false, by_positions;
+    #[kernel] fn conv_weight_windows_bf16_128x128 as WeightBf16x128: BF16, trans 1 1, 2 x 128 true, by_positions;
+    #[kernel] fn conv_weight_windows_f16_128x192 as WeightF16x192: F16, trans 1 1, 1 x 192 false, by_positions;
+    #[kernel] fn conv_weight_windows_f16_128x128 as WeightF16x128: F16, trans 1 1, 2 x 128 true, by_positions;
 }

@@ -1,0 +1,121 @@
+//! How results of windows are cut into tiles and parts of k, by estimates.
+//!
+//! An H200, 2026-11-29, 60 convolutions drawn at random: a stage takes as long as the copy engine needs for
+//! its rows once all multiprocessors copy. Rows of channels that do not begin at lines of 128 bytes take it
+//! nearly twice as long. Few blocks wait for each stage instead.
+
+use conv::sm90::{DEPTH, Entry};
+
+use crate::stream::Stream;
+
+use super::weight::{MAX_PARTS, add_us};
+use super::{Algorithm, Tile};
+
+/// Microseconds of a stage of a tile of 256 x 128, of 128 x 128 and of 128 x 64: where channels fill stages
+/// and where they do not; of few blocks, and where all multiprocessors have one.
+const STAGE_US: [[[f64; 2]; 2]; 3] =
+    [[[0.57, 0.72], [0.57, 0.92]], [[0.29, 0.38], [0.33, 0.57]], [[0.14, 0.26], [0.27, 0.40]]];
+/// Kernels of 128 x 128 and of 128 x 64, for which that table is too.
+const OF_128: [usize; 2] = [1, 2];
+/// Microseconds of a launch beside its stages.
+const LAUNCH_US: f64 = 3.0;
+
+/// Tiles and parts of a pass.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Cut {
+    /// Which kernel.
+    pub index: usize,
+    /// Parts of k, and stages of each: the last one may have fewer.
+    pub parts: u32,
+    pub stages: u32,
+    /// Of all parts.
+    pub tiles: u64,
+    /// Estimated microseconds.
+    pub time_us: f64,
+}
+
+impl Cut {
+    /// One that is slower than any.
+    const fn never(self) -> Self {
+        Self { time_us: f64::INFINITY, ..self }
+    }
+}
+
+/// What is cut: a batch of products of m by n, and stages of k.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sides {
+    pub batch: u32,
+    pub m: u32,
+    pub n: u32,
+    pub stages: u32,
+    /// Channels fill the stages.
+    pub is_aligned: bool,
+}
+
+impl Sides {
+    /// Of so many taps of so many channels.
+    pub fn new([batch, m, n]: [u32; 3], taps: u32, channels: u32) -> Self {
+        let (stages, is_aligned) = (taps * channels.div_ceil(DEPTH), channels.is_multiple_of(DEPTH));
+        Self { batch, m, n, stages, is_aligned }
+    }
+
+    /// Whole, by kernel `index` of the table, of these tiles.
+    fn whole(&self, multiprocessors: u32, index: usize, [block_m, block_n]: [u32; 2]) -> Cut {
+        let tiles = [self.batch, self.m.div_ceil(block_m), self.n.div_ceil(block_n)].map(u64::from);
+        let tiles = tiles.iter().product();
+        let [alone, all] = STAGE_US[index][usize::from(!self.is_aligned)];
+        let rounds = tiles as f64 / f64::from(multiprocessors.max(1));
+        let stage_us = alone + (all - alone) * rounds.min(1.0);
+        let time_us = LAUNCH_US + rounds.ceil() * f64::from(self.stages) * stage_us;
+        Cut { index, parts: 1, stages: self.stages, tiles, time_us }
+    }
+
+    /// In about so many parts, of a batch of one.
+    fn in_parts(&self, multiprocessors: u32, index: usize, block: [u32; 2], count: u32) -> Cut {
+        let stages = self.stages.div_ceil(count).max(1);
+        let parts = self.stages.div_ceil(stages);
+        let cut = Self { batch: parts, stages, ..*self }.whole(multiprocessors, index, block);
+        let bytes = f64::from(parts) * f64::from(self.m) * f64::from(self.n) * size_of::<f32>() as f64;
+        Cut { parts, time_us: cut.time_us + add_us(bytes), ..cut }
+    }
+
+    /// The cut into tiles, of [`OF_128`], that is asked for or estimated to take the least time.
+    pub fn tiles(&self, stream: &Stream, algorithm: Algorithm, entries: [Entry; 2]) -> Cut {
+        let multiprocessors = stream.device().properties().sm_count;
+        let cuts =
+            [0, 1].map(|i| Cut { index: i, ..self.whole(multiprocessors, OF_128[i], entries[i].block) });
+        match algorithm {
+            Algorithm::Windows(Tile::Narrow) => cuts[1],
+            Algorithm::Windows(Tile::Wide) | Algorithm::TallWindows | Algorithm::WindowsInParts(_) => cuts[0],
+            Algorithm::Auto | Algorithm::Gather(_) => faster(cuts[0], cuts[1]),
+        }
+    }
+
+    /// The same of all three kernels, and into parts.
+    pub fn cut(&self, stream: &Stream, algorithm: Algorithm, entries: [Entry; 3]) -> Cut {
+        let multiprocessors = stream.device().properties().sm_count;
+        let whole = |index: usize| self.whole(multiprocessors, index, entries[index].block);
+        let in_parts =
+            |index: usize, count| self.in_parts(multiprocessors, index, entries[index].block, count);
+        let all = 0..entries.len();
+        match algorithm {
+            Algorithm::TallWindows => whole(0),
+            Algorithm::Windows(Tile::Wide) => whole(OF_128[0]),
+            Algorithm::Windows(Tile::Narrow) => whole(OF_128[1]),
+            Algorithm::WindowsInParts(count) => {
+                all.map(|index| in_parts(index, count.clamp(1, MAX_PARTS))).fold(whole(0).never(), faster)
+            }
+            Algorithm::Auto | Algorithm::Gather(_) => {
+                let counts = 2..=MAX_PARTS.min(self.stages);
+                all.flat_map(|index| {
+                    counts.clone().map(move |count| in_parts(index, count)).chain([whole(index)])
+                })
+                .fold(whole(0).never(), faster)
+            }
+        }
+    }
+}
+
+fn faster(a: Cut, b: Cut) -> Cut {
+    if b.time_us < a.time_us { b } else { a }
+}
