@@ -54,6 +54,8 @@ impl GroupScheduler {
 }
 
 impl<C: Config> TileScheduler<C> for GroupScheduler {
+    const READS: bool = true;
+
     #[inline(always)]
     fn has_tile(&mut self) -> bool {
         while self.next - self.first >= self.rows * self.columns {
