@@ -181,8 +181,8 @@ impl<T: Word> Mainloop<T> {
         }
     }
 
-    /// Waits for earlier grids, which may still write the factors or read the result, and starts the copies of
-    /// the first stages.
+    /// Waits for earlier grids, which may still write the factors or read the result, and starts the copies
+    /// of the first stages.
     ///
     /// # Safety
     /// The block calls it together, once.

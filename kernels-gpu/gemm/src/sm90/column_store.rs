@@ -1,6 +1,7 @@
 //! The way of a tile through a fusion that asks for nothing but the element, its column, and what the copy
-//! engine has brought for it: factors, a bias, an activation, source C or a residual. A warp is alone on its part of a multiprocessor, so what an epilogue takes is the latency
-//! of its instructions; here they are few, and thirty-two elements of a thread at a time hide each other's.
+//! engine has brought for it: factors, a bias, an activation, source C or a residual. A warp is alone on its
+//! part of a multiprocessor, so what an epilogue takes is the latency of its instructions; here they are few,
+//! and thirty-two elements of a thread at a time hide each other's.
 //!
 //! A jump picks the accumulators of a subtile. The rest is as for the plain product: `stmatrix`, and the copy
 //! engine stores. Of 8-bit operands the result may have 8 bits too: a thread then writes its pairs to the
@@ -98,7 +99,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
             let to = Self::subtile(place, index);
             let mut source = [[0.0; 2]; WIDE_PAIRS];
             // SAFETY: the whole warpgroup is here, with elements of the product. What is added has been asked
-            // for, and a warp's lines of a subtile are its own; else what was in the subtile's place has left.
+            // for, and a warp's lines of a subtile are its own; else what was in its place has left.
             unsafe {
                 if self.is_brought(tile) {
                     self.wait_source(place, index);

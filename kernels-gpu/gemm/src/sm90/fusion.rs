@@ -520,12 +520,7 @@ impl<H: Element16> Fusion for StandardFusion<'_, H> {
     const TAKES_SOURCE: bool = true;
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    unsafe fn apply_by_column(
-        &mut self,
-        vector: u32,
-        x: &mut Pairs<WIDE_PAIRS>,
-        source: &Pairs<WIDE_PAIRS>,
-    ) {
+    unsafe fn apply_by_column(&mut self, vector: u32, x: &mut Pairs<WIDE_PAIRS>, source: &Pairs<WIDE_PAIRS>) {
         let EpilogueParams { alpha, beta, activation, residual, .. } = *self.params;
         let GroupInputs { bias, scale_a, scale_b } = self.inputs;
         // SAFETY: the caller's contract, and what the pointers' owners say.
