@@ -44,6 +44,11 @@ fn f32_gaps_and_skips() -> Outcome {
             check(&Case { m: 70, n: 140, k: 40, a, b, c: lie, beta: 0.5, ..WHOLE })?;
         }
     }
+    // Lines at 16-byte boundaries, of which the last unit is a part: what lies behind is no element.
+    for (a, b) in orders() {
+        let [a, b] = [a, b].map(|order| Lie { gap: 3, ..order });
+        check(&Case { m: 69, n: 141, k: 41, a, b, ..WHOLE })?;
+    }
     Ok(())
 }
 

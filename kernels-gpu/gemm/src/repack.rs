@@ -166,6 +166,7 @@ fn tile() -> u32 {
 /// As for the kernels above. `tile` is the shared address of the block's tile.
 #[inline(always)]
 unsafe fn repack<T: Element>(pair: RepackPair, x: [*const T; 2], y: [*mut T; 2], tile: u32) {
+    grid::launch_dependents();
     let blocks = pair.first.blocks(T::BYTES) as u32;
     let block = thread::block_idx_x();
     let (problem, x, y, block) = if block < blocks {
@@ -179,7 +180,6 @@ unsafe fn repack<T: Element>(pair: RepackPair, x: [*const T; 2], y: [*mut T; 2],
         return;
     }
     grid::wait_dependencies();
-    grid::launch_dependents();
     let mut index = thread::block_idx_z();
     while index < problem.batch {
         let from = x.wrapping_add((u64::from(index) * problem.matrix) as usize);

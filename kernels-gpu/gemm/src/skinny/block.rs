@@ -1,7 +1,7 @@
 //! The main loop: the copies of the stages, and the products of a stage.
 
 use cuda_std::misc::opaque;
-use cuda_std::{async_copy, matrix, mma, thread, vector};
+use cuda_std::{async_copy, grid, matrix, mma, thread, vector};
 use layout::UNIT_BYTES;
 use num::{bf16, f16};
 
@@ -181,12 +181,14 @@ impl<T: Word> Mainloop<T> {
         }
     }
 
-    /// Starts the copies of the first stages.
+    /// Waits for earlier grids, which may still write the factors or read the result, and starts the copies
+    /// of the first stages.
     ///
     /// # Safety
     /// The block calls it together, once.
     #[inline(always)]
     pub unsafe fn fill<S: Tile>(&mut self) {
+        grid::wait_dependencies();
         let mut ahead = 0;
         while ahead < self.pipeline.prologue() {
             // SAFETY: no thread reads a stage yet.

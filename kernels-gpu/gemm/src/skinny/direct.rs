@@ -28,6 +28,7 @@ use crate::epilogue::{EpilogueParams, GroupInputs};
 use cuda_std::warp::{FULL_MASK, sync_warp};
 use cuda_std::{convert, fastmath, grid, kernel, shared, shared_array, thread, vector};
 use num::f16;
+use primitives::grid::wait_behind;
 use primitives::unroll;
 use primitives::warp::{Exchange, From, LANES};
 
@@ -421,11 +422,7 @@ unsafe fn run<W: Width>(
     groups: u32,
     part: u32,
 ) {
-    // Earlier grids may still write what this one reads, or read C.
-    grid::wait_dependencies();
     grid::launch_dependents();
-    // SAFETY: the caller's contract.
-    let epilogue = unsafe { Epilogue::new(gemm, c, epilogue, GroupInputs::first(epilogue)) };
     let StridedGemm { m, n, k, batch, a: of_a, b: of_b, .. } = *gemm;
     let base = shared::address_of(shared_array![Unit; (SHARED / 16) as usize]);
     let (warp, lane) = (thread::thread_idx_x() / LANES, thread::thread_idx_x() % LANES);
@@ -439,6 +436,8 @@ unsafe fn run<W: Width>(
     let within = group * (columns >> groups.exponent());
     let partials = Partials::new(WARPS >> groups.exponent(), ROWS, columns);
     let mut index = thread::block_idx_z();
+    // Earlier grids may still write what this one reads, or read C.
+    wait_behind(row);
     while index < batch {
         let depth = if part == 0 { k } else { part.min(k - index * part) };
         let work = Part {
@@ -474,6 +473,7 @@ unsafe fn run<W: Width>(
             thread::sync_threads();
             let rows = (m - row).min(ROWS);
             let coord = TileCoord { batch: index, row, column };
+            let epilogue = Epilogue::new(gemm, c, epilogue, GroupInputs::first(epilogue));
             epilogue.raise(store(base, partials, [rows, n], coord, epilogue));
             thread::sync_threads();
         }

@@ -140,11 +140,7 @@ pub(crate) unsafe fn run<T: Word, const ALONG_K: bool, const WORDS: u32>(
     const { assert!(ALONG_K || T::BYTES >= shape::WORD_BYTES, "words hold neighbours along k") };
     const { assert!(T::WORDS == WORDS) };
     const { assert!(size_of::<T>() == shape::WORD_BYTES as usize) };
-    // Earlier grids may still write what this one reads, or read C.
-    grid::wait_dependencies();
     grid::launch_dependents();
-    // SAFETY: the caller's contract.
-    let epilogue = unsafe { Epilogue::new(gemm, c, epilogue, GroupInputs::first(epilogue)) };
     let StridedGemm { m, n, a: a_layout, b: b_layout, .. } = *gemm;
     let b_pitch = T::words(if ALONG_K { b_layout.column } else { b_layout.row }) as usize;
     // 8-bit factors have several in a word, which nothing here turns.
@@ -168,6 +164,7 @@ pub(crate) unsafe fn run<T: Word, const ALONG_K: bool, const WORDS: u32>(
     // first of the next tile.
     unsafe {
         with_shape!(groups, eights, |S| mainloop.fill::<S<ALONG_K, WORDS>>());
+        let epilogue = Epilogue::new(gemm, c, epilogue, GroupInputs::first(epilogue));
         let mut largest = 0;
         while column < n {
             let partials = with_shape!(groups, eights, |S| mainloop.tile::<S<ALONG_K, WORDS>>());

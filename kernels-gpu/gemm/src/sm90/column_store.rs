@@ -1,6 +1,7 @@
-//! The way of a tile through a fusion that asks for nothing but the element and its column: factors, a bias,
-//! an activation. A warp is alone on its part of a multiprocessor, so what an epilogue takes is the latency
-//! of its instructions; here they are few, and thirty-two elements of a thread at a time hide each other's.
+//! The way of a tile through a fusion that asks for nothing but the element, its column, and what the copy
+//! engine has brought for it: factors, a bias, an activation, source C or a residual. A warp is alone on its
+//! part of a multiprocessor, so what an epilogue takes is the latency of its instructions; here they are few,
+//! and thirty-two elements of a thread at a time hide each other's.
 //!
 //! A jump picks the accumulators of a subtile. The rest is as for the plain product: `stmatrix`, and the copy
 //! engine stores. Of 8-bit operands the result may have 8 bits too: a thread then writes its pairs to the
@@ -36,7 +37,8 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
         let format = self.output.format();
         let is_possible = C::BY_COLUMN && F::BY_COLUMN && (Self::NARROW || format.element().bytes() > 1);
         let is_for_all = !Self::NARROW || !self.fusion.counts() || self.is_inside(tile);
-        is_possible && format.has(OutputFlag::ByColumn) && is_for_all
+        let is_taken = F::TAKES_SOURCE || !format.has(OutputFlag::SourceByTma);
+        is_possible && format.has(OutputFlag::ByColumn) && is_for_all && is_taken
     }
 
     const NARROW: bool = C::NARROW && F::NARROW;
@@ -94,24 +96,49 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
             let (group, column) = (index / Self::SUBTILES, index % Self::SUBTILES * WIDE_COLUMNS);
             let mut x = subtile_of::<C>(sums, index);
             let vector = place.shared.column_vector(column + spot.column);
-            // SAFETY: the whole warpgroup is here, with elements of the product.
+            let to = Self::subtile(place, index);
+            let mut source = [[0.0; 2]; WIDE_PAIRS];
+            // SAFETY: the whole warpgroup is here, with elements of the product. What is added has been asked
+            // for, and a warp's lines of a subtile are its own; else what was in its place has left.
             unsafe {
-                fusion.apply_by_column(vector, &mut x);
+                if self.is_brought(tile) {
+                    self.wait_source(place, index);
+                    source = lines.read_pairs::<<C::Operands as Operands>::Element16>(to);
+                }
+                fusion.apply_by_column(vector, &mut x, &source);
                 let at = in_result::<C>(tile, group, column);
                 if self.is_narrow() {
                     fusion.narrow(&mut x);
                     self.store_narrow(place, spot, (index, at), &x);
                 } else {
-                    let store = Self::store_wide::<<C::Operands as Operands>::Element16>;
-                    store(self, self.maps.c, place, lines, (index, at), &x);
+                    if !self.is_brought(tile) {
+                        self.begin_subtile(place, index);
+                    }
+                    lines.write_pairs::<<C::Operands as Operands>::Element16>(&x, to);
+                    if self.is_brought(tile) {
+                        self.load_source_behind(place, tile, index);
+                    }
+                    self.copy_subtile(self.maps.c, place, to, at);
                 }
             }
             index += 1;
         }
-        if self.is_narrow() {
-            // SAFETY: the whole warpgroup is here.
-            unsafe { fusion.finish() }
+        // SAFETY: the whole warpgroup is here, and has waited for every subtile.
+        unsafe {
+            if self.is_brought(tile) {
+                self.even_out(place);
+            }
+            if self.is_narrow() {
+                fusion.finish();
+            }
         }
+    }
+
+    /// Does the copy engine bring what is added, and the fusion take it? Asked anew each time: of an answer
+    /// that it knows the compiler would make two ways, each with all that lies between.
+    #[inline(always)]
+    fn is_brought(&self, tile: TileCoord) -> bool {
+        F::TAKES_SOURCE && self.has_source(tile)
     }
 }
 

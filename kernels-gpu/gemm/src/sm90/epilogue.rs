@@ -112,9 +112,33 @@ pub unsafe fn store_with<'a, C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusio
     fusion: F,
 ) -> impl FnOnce(Block<C>, u32) -> StoreEpilogue<'a, C, F> {
     move |block, thread| {
-        // SAFETY: all threads of the consumers are here.
-        let warp = unsafe { uniform(thread / LANES) };
+        // SAFETY: all threads of the consumers are here, and the maps are what the format says.
+        let warp = unsafe {
+            let warp = uniform(thread / LANES);
+            if warp == 0 && warp::elect() {
+                prefetch(maps, output.format());
+            }
+            warp
+        };
         StoreEpilogue { fusion, maps, shape, output, block, thread, warp }
+    }
+}
+
+/// Fetches the maps that the copy engine will ask for at the end of the first tile, or before it: else a tile
+/// that is done would wait for its map.
+///
+/// # Safety
+/// They are maps where the format says that they are looked at.
+#[inline(always)]
+unsafe fn prefetch(maps: Maps, format: OutputFormat) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if format.has(OutputFlag::ByTma) {
+            tma::prefetch(maps.c);
+        }
+        if format.has(OutputFlag::SourceByTma) {
+            tma::prefetch(maps.source);
+        }
     }
 }
 

@@ -134,12 +134,23 @@ pub trait Fusion: Copy {
 
     /// As [`apply`](Fusion::apply), for the pairs of a subtile, and for launches with
     /// [`OutputFlag::ByColumn`] alone. `vector` is the shared address of the first pair's
-    /// [`Columns::vector`].
+    /// [`Columns::vector`]. With [`OutputFlag::SourceByTma`] `source` has the pairs' elements of
+    /// [`Maps::source`](super::mainloop::Maps::source).
     ///
     /// # Safety
     /// As for [`apply`](Fusion::apply).
     #[inline(always)]
-    unsafe fn apply_by_column(&mut self, _vector: u32, _x: &mut Pairs<WIDE_PAIRS>) {}
+    unsafe fn apply_by_column(
+        &mut self,
+        _vector: u32,
+        _x: &mut Pairs<WIDE_PAIRS>,
+        _source: &Pairs<WIDE_PAIRS>,
+    ) {
+    }
+
+    /// Whether that takes what the copy engine brings; else such launches go through
+    /// [`apply`](Fusion::apply).
+    const TAKES_SOURCE: bool = false;
 
     /// Whether [`narrow`](Fusion::narrow) is there.
     const NARROW: bool = false;
@@ -420,6 +431,15 @@ pub(super) fn map_wide(x: &mut Pairs<WIDE_PAIRS>, function: impl Fn(f32) -> f32 
     each_wide_pair!(PAIR { x[PAIR] = x[PAIR].map(function); });
 }
 
+/// Adds a subtile's elements, times a factor.
+#[inline(always)]
+fn add_wide(x: &mut Pairs<WIDE_PAIRS>, factor: f32, addend: &Pairs<WIDE_PAIRS>) {
+    each_wide_pair!(PAIR {
+        let ([a, b], [c, d]) = (x[PAIR], addend[PAIR]);
+        x[PAIR] = [fastmath::fma(factor, c, a), fastmath::fma(factor, d, b)];
+    });
+}
+
 impl<H: Element16> Fusion for StandardFusion<'_, H> {
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     unsafe fn prepare(&mut self, columns: Columns, thread: u32) {
@@ -497,10 +517,11 @@ impl<H: Element16> Fusion for StandardFusion<'_, H> {
     }
 
     const BY_COLUMN: bool = true;
+    const TAKES_SOURCE: bool = true;
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    unsafe fn apply_by_column(&mut self, vector: u32, x: &mut Pairs<WIDE_PAIRS>) {
-        let EpilogueParams { alpha, activation, .. } = *self.params;
+    unsafe fn apply_by_column(&mut self, vector: u32, x: &mut Pairs<WIDE_PAIRS>, source: &Pairs<WIDE_PAIRS>) {
+        let EpilogueParams { alpha, beta, activation, residual, .. } = *self.params;
         let GroupInputs { bias, scale_a, scale_b } = self.inputs;
         // SAFETY: the caller's contract, and what the pointers' owners say.
         unsafe {
@@ -516,11 +537,17 @@ impl<H: Element16> Fusion for StandardFusion<'_, H> {
                 x[PAIR] = [fastmath::fma(alpha, a, c), fastmath::fma(alpha, b, d)];
             });
         }
+        if self.output.format().has(OutputFlag::SourceByTma) && residual.is_null() {
+            add_wide(x, beta, source);
+        }
         match Activation::from_code(activation) {
             Activation::Relu => map_wide(x, Fast::relu),
             Activation::GeluTanh => map_wide(x, Fast::gelu_tanh),
             Activation::Silu => map_wide(x, Fast::silu),
             _ => {}
+        }
+        if self.output.format().has(OutputFlag::SourceByTma) && !residual.is_null() {
+            add_wide(x, 1.0, source);
         }
     }
 

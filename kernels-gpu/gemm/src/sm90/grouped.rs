@@ -54,6 +54,8 @@ impl GroupScheduler {
 }
 
 impl<C: Config> TileScheduler<C> for GroupScheduler {
+    const READS: bool = true;
+
     #[inline(always)]
     fn has_tile(&mut self) -> bool {
         while self.next - self.first >= self.rows * self.columns {
@@ -125,9 +127,9 @@ impl<H: Element16> Fusion for GroupFusion<'_, H> {
     const BY_COLUMN: bool = true;
 
     #[inline(always)]
-    unsafe fn apply_by_column(&mut self, vector: u32, x: &mut Pairs<WIDE_PAIRS>) {
+    unsafe fn apply_by_column(&mut self, vector: u32, x: &mut Pairs<WIDE_PAIRS>, source: &Pairs<WIDE_PAIRS>) {
         // SAFETY: the caller's contract is the same.
-        unsafe { self.fusion.apply_by_column(vector, x) }
+        unsafe { self.fusion.apply_by_column(vector, x, source) }
     }
 
     #[inline(always)]

@@ -310,7 +310,6 @@ kernels! { $
     #[kernel] fn gemm_bf16_nt_128x128_k2 as Bf16Nt128x128K2: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 1 together, cluster 1 x 1 x 2, rows, Dense;
     #[kernel] fn gemm_bf16_nt_128x144 as Bf16Nt128x144: BF16 x BF16 -> BF16, trans 0 0, 1 x 144, 2 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nt_64x128 as Bf16Nt64x128: BF16 x BF16 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
-    #[kernel] fn gemm_bf16_nt_64x128_2x1 as Bf16Nt64x128By2: BF16 x BF16 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nt_64x64 as Bf16Nt64x64: BF16 x BF16 -> BF16, trans 0 0, 1 x 64, 1 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nt_128x96_pp_t as Bf16Nt128x96PpT: BF16 x BF16 -> BF16, trans 0 0, 2 x 96, 2 ping_pong, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_bf16_nt_64x16_t as Bf16Nt64x16T: BF16 x BF16 -> BF16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;
@@ -331,7 +330,6 @@ kernels! { $
     #[kernel] fn gemm_f16_nt_128x128_k2 as F16Nt128x128K2: F16 x F16 -> F16, trans 0 0, 2 x 128, 1 together, cluster 1 x 1 x 2, rows, Dense;
     #[kernel] fn gemm_f16_nt_128x144 as F16Nt128x144: F16 x F16 -> F16, trans 0 0, 1 x 144, 2 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nt_64x128 as F16Nt64x128: F16 x F16 -> F16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
-    #[kernel] fn gemm_f16_nt_64x128_2x1 as F16Nt64x128By2: F16 x F16 -> F16, trans 0 0, 1 x 128, 1 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nt_64x64 as F16Nt64x64: F16 x F16 -> F16, trans 0 0, 1 x 64, 1 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nt_128x96_pp_t as F16Nt128x96PpT: F16 x F16 -> F16, trans 0 0, 2 x 96, 2 ping_pong, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_f16_nt_64x16_t as F16Nt64x16T: F16 x F16 -> F16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;
@@ -350,7 +348,6 @@ kernels! { $
     #[kernel] fn gemm_tf32_nt_128x128_pp as Tf32Nt128x128Pp: TF32 x TF32 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_tf32_nt_64x128 as Tf32Nt64x128: TF32 x TF32 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_tf32_nt_64x16_t as Tf32Nt64x16T: TF32 x TF32 -> BF16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;
-    #[kernel] fn gemm_tf32_tt_128x256_2x1 as Tf32Tt128x256By2: TF32 x TF32 -> BF16, trans 1 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_tf32_tt_64x128 as Tf32Tt64x128: TF32 x TF32 -> BF16, trans 1 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_tf32_tt_128x256_2x1_t as Tf32Tt128x256By2T: TF32 x TF32 -> BF16, trans 1 0, 1 x 256, 2 together, cluster 2 x 1, transposed, Dense;
     #[kernel] fn gemm_tf32_tt_64x128_t as Tf32Tt64x128T: TF32 x TF32 -> BF16, trans 1 0, 1 x 128, 1 together, cluster 1 x 1, transposed, Dense;

@@ -28,8 +28,10 @@ const SPARING_REGISTERS: [u32; 2] = [24, 240];
 /// The maps are as [`Maps`] says for `C` and the shape. The launch has blocks of `C::THREADS` threads along x
 /// with `C::SHARED` bytes of dynamic shared memory, in clusters of `C::CLUSTER` along x, or with
 /// [`Config::ANY_CLUSTER`] of as many as [`GemmShape::cluster`] says. The scheduler's tiles are tiles of the
-/// product, in the same order for all callers, and each is one cluster's. It reads no memory before the first
-/// `has_tile`. The epilogue may write the tiles.
+/// product, in the same order for all callers, and each is one cluster's. Before the first `has_tile`, and
+/// unless it [reads](TileScheduler::READS) before the first tile's place is known, it reads no memory; nor
+/// does what makes the epilogue, unless it waits for earlier launches itself. The epilogue may write the
+/// tiles.
 #[inline(always)]
 pub unsafe fn run<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>>(
     maps: Maps,
@@ -49,7 +51,8 @@ pub unsafe fn run<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
 /// with [`Config::DIRECT`] in all threads of the producer. Then the maps of A and B mean nothing.
 ///
 /// # Safety
-/// As [`run`]; the loader's operands are valid for reads, and its copies bring all bytes of each stage.
+/// As [`run`]; the loader's operands are valid for reads, its copies bring all bytes of each stage, and it
+/// reads no memory before the first of them.
 #[inline(always)]
 pub unsafe fn run_from<C: Config, S: TileScheduler<C>, L: Loader<C>, M: Mainloop<C>, E: Epilogue<C>>(
     maps: Maps,
@@ -73,8 +76,11 @@ pub unsafe fn run_from<C: Config, S: TileScheduler<C>, L: Loader<C>, M: Mainloop
             mbarrier::fence_init();
         }
         sync_cluster::<C>();
-        // Earlier grids may still write the operands or read the result.
-        grid::wait_dependencies();
+        // Earlier grids may still write what is read from here on, or read the result. Where tiles are needs
+        // no memory, but some hundred instructions: they are over when earlier grids are.
+        if S::READS {
+            grid::wait_dependencies();
+        }
         grid::launch_dependents();
         let warp = uniform(thread / LANES);
         if warp < WARPS {
@@ -213,12 +219,18 @@ unsafe fn produce<C: Config, S: TileScheduler<C>, L: Loader<C>>(
 ) {
     let at = block.coord;
     let mut state = PipelineState::START;
+    let mut is_first = true;
     while scheduler.has_tile() {
         let k_tiles = share::<C>(scheduler.k_tiles(&shape), at.share);
         let tile = scheduler.coord([at.row, at.column]);
         let (first_k, [batch, group]) = shape.origin(tile);
         let tile = TileCoord { batch, group, ..tile };
         loader.begin(tile);
+        if is_first {
+            // Earlier grids may still write the operands.
+            grid::wait_dependencies();
+            is_first = false;
+        }
         let mut k_tile = 0;
         loop {
             let k = first_k + (k_tile * C::CLUSTER_K + at.share) * C::Operands::BLOCK_K;
@@ -285,6 +297,10 @@ unsafe fn consume<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
         unsafe {
             let mut stored = tile;
             stored.column += block.coord.share * C::STORED_N;
+            if is_first {
+                // Earlier grids may still write what the epilogue reads, or read the result.
+                grid::wait_dependencies();
+            }
             epilogue.prepare(stored);
             let order = OrderedBarrier { consumer, is_followed: scheduler.is_followed() };
             OrderedBarrier::wait::<C>(consumer, consumer == 0 && is_first);

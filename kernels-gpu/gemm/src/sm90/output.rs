@@ -42,8 +42,9 @@ pub enum OutputFlag {
     /// Rows of 16-bit elements or f32 that begin anywhere leave over shared memory: what lies between
     /// boundaries of 16 bytes at once. Not with `ByTma`, nor `Halved`.
     ByRows = 1 << 9,
-    /// By TMA, in the kernel's 16-bit type or in 8 bits, and of the fusion nothing but factors, a bias and an
-    /// activation of one column; of results of 8 bits their factor and largest magnitude too.
+    /// By TMA, in the kernel's 16-bit type or in 8 bits, and of the fusion nothing but factors, a bias, an
+    /// activation of one column and what `SourceByTma` brings; of results of 8 bits their factor and largest
+    /// magnitude too.
     ByColumn = 1 << 10,
 }
 

@@ -9,7 +9,8 @@
 //! ```
 //! The order is fixed, so results are bitwise repeatable; they depend on the number of parts and of slices.
 
-use cuda_std::{KernelArgs, fastmath, grid, kernel, misc, shared, shared_array, thread, vector};
+use cuda_std::{KernelArgs, fastmath, grid, kernel, shared, shared_array, thread, vector};
+use primitives::grid::wait_behind;
 use primitives::unroll;
 use primitives::warp::LANES;
 
@@ -119,8 +120,6 @@ impl PlainSums {
     fn place(&self, element: u32) -> usize {
         // `max` is for the compiler, which sees a division by 0.
         let (line, along) = (element / self.length.max(1), element % self.length.max(1));
-        // Here, where the thread would wait anyway.
-        let (line, along) = (misc::opaque(line), misc::opaque(along));
         let Layout { row, column, batch, .. } = self.c;
         let place = u64::from(thread::block_idx_z()) * batch + u64::from(line) * row;
         (place + u64::from(along) * column) as usize
@@ -162,7 +161,7 @@ unsafe fn sliced(of: &PlainSums, sums: *const f32, c: *mut u8) {
     let mut from = from.wrapping_add(first as usize * apart);
     let left = of.count.saturating_sub(first).min(of.each);
     let mut left = if is_there { left } else { 0 };
-    grid::wait_dependencies();
+    wait_behind(place as u32 ^ from as usize as u32);
     let mut sum = 0.0;
     while left > 0 {
         let mut loaded = [0.0; LOADS as usize];
@@ -212,7 +211,7 @@ unsafe fn wide(of: &PlainSums, sums: *const f32, c: *mut u8) {
     let element = (thread::block_idx_x() * THREADS + thread::thread_idx_x()) * WIDE;
     let place = of.place(element);
     let (mut from, apart) = of.sums(sums, element);
-    grid::wait_dependencies();
+    wait_behind(place as u32 ^ from as usize as u32);
     if element >= of.elements {
         return;
     }

@@ -17,6 +17,7 @@ use cuda_std::{KernelArgs, grid, kernel, thread, vector};
 
 use crate::any::{Epilogue, Place, StridedGemm};
 use crate::epilogue::{Activation, EpilogueParams, GroupInputs};
+use primitives::grid::wait_behind;
 use primitives::unroll;
 
 use super::four::Four;
@@ -68,15 +69,12 @@ pub unsafe fn gemm_sum_parts(
     sums: *const f32,
 ) {
     grid::launch_dependents();
-    grid::wait_dependencies();
     let index = thread::block_idx_x() * THREADS + thread::thread_idx_x();
     let StridedGemm { m, n, .. } = gemm;
     if u64::from(index) >= threads(m, n, epilogue.activation, &parts) {
         return;
     }
-    // SAFETY: the caller's word for the pointers.
-    let epilogue: Epilogue<'_> = unsafe { Epilogue::new(&gemm, c, &epilogue, GroupInputs::first(&epilogue)) };
-    let activation = epilogue.activation();
+    let activation = Activation::from_code(epilogue.activation);
     let index = if parts.is_wide { index * WIDE } else { index };
     let width = n / activation.columns();
     // There is an element, so a row and a column; `max` is for the compiler, which sees a division by 0.
@@ -87,6 +85,9 @@ pub unsafe fn gemm_sum_parts(
     };
     let place = Place { batch: thread::block_idx_z(), row, column };
     let first = column * activation.columns();
+    wait_behind(row ^ column);
+    // SAFETY: the caller's word for the pointers.
+    let epilogue: Epilogue<'_> = unsafe { Epilogue::new(&gemm, c, &epilogue, GroupInputs::first(&epilogue)) };
     // SAFETY: elements of the product and of C, which is this thread's alone; neighbours, if they are to be.
     unsafe {
         let bits = match activation {

@@ -111,6 +111,9 @@ pub struct TileCoord {
 
 /// The tiles of a cluster, one after the other.
 pub trait TileScheduler<C: Config>: Copy {
+    /// Whether it reads memory to find its tiles, which earlier launches may still write.
+    const READS: bool = false;
+
     /// Whether a tile is left. Asked before the tile is looked at.
     fn has_tile(&mut self) -> bool;
 

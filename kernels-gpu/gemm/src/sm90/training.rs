@@ -113,7 +113,8 @@ impl<'a, C: Config<EpiloguePlan = EpiloguePlan<C>>, H: Element16, const IS_GRADI
             // SAFETY: the whole warpgroup is here, with elements of the product; each store waits for the
             // copy of what was in its place.
             unsafe {
-                fusion.apply_by_column(place.shared.column_vector(column + spot.column), &mut x);
+                let vector = place.shared.column_vector(column + spot.column);
+                fusion.apply_by_column(vector, &mut x, &[[0.0; 2]; WIDE_PAIRS]);
                 store.store_wide::<H>(store.maps.source, place, lines, (2 * index, at), &x);
                 activation.visit::<Fast>(Apply(&mut x));
                 store.store_wide::<H>(store.maps.c, place, lines, (2 * index + 1, at), &x);

@@ -33,7 +33,7 @@ use crate::list::KEY_BYTES;
 use core::marker::PhantomData;
 use cuda_std::tma::TensorMap;
 use cuda_std::wgmma::{BF16, F16, Operand};
-use cuda_std::{async_copy, kernel, thread};
+use cuda_std::{async_copy, grid, kernel, thread};
 use gemm::sm90::barriers::Barrier;
 use gemm::sm90::config::{Block, Config, Plan, WARPGROUP};
 use gemm::sm90::epilogue::Epilogue;
@@ -278,6 +278,8 @@ impl Lists {
         let real = query_count.saturating_sub(query);
         let slices = thread::grid_dim_y() as usize;
         let first = (query as usize * slices + thread::block_idx_y() as usize) * k as usize;
+        // Earlier grids may still write the norms.
+        grid::wait_dependencies();
         // SAFETY: this warp's lists, and norms of queries that there are.
         let offers = unsafe { Offers::new(lists, k, real, query_norms.wrapping_add(query as usize), rows) };
         Lists {

@@ -362,14 +362,19 @@ pub(super) fn is_plain(problem: &Problem) -> bool {
     problem.epilogue.is_plain() && by_tma(problem) && problem.c.dtype.size() == 2
 }
 
-/// Is C copied, and what the epilogue makes of an element depends on its column alone?
+/// Is C copied, and what the epilogue makes of an element depends on its column alone, and on what the copy
+/// engine brings for it?
 pub(super) fn is_by_column(problem: &Problem) -> bool {
     let Problem { c, epilogue, .. } = problem;
-    let EpilogueDesc { activation, source, residual, scaled_result, amax, .. } = epilogue;
+    let EpilogueDesc { activation, source: adds_c, residual, scaled_result, amax, .. } = epilogue;
     // Factors of results, and their largest magnitude, are those of 8 bits.
     let is_as_narrow = (*scaled_result || *amax) && c.dtype.size() > 1;
-    let asks_for_more = *source || residual.is_some() || is_as_narrow;
-    by_tma(problem) && is_short(*activation) && !asks_for_more
+    let is_brought = match source(problem) {
+        Source::Nothing => !*adds_c && residual.is_none(),
+        Source::C => true,
+        Source::Residual => !*adds_c,
+    };
+    by_tma(problem) && is_short(*activation) && is_brought && !is_as_narrow
 }
 
 /// Those of few instructions: kernels have them for many elements at a time.

@@ -1,6 +1,6 @@
 //! Rules by which kernels are offered.
 
-use super::{Source, box_of, resident, source};
+use super::{Source, box_of, is_by_column, resident, source};
 use crate::ops::gemm::EpilogueDesc;
 use crate::ops::gemm::problem::{Operand, Order, Precision, Problem};
 use crate::ops::gemm::select::DeviceCapabilities;
@@ -58,4 +58,27 @@ fn what_lies_as_c_does_comes_by_tma() {
     assert_eq!(of(Operand { dtype: DType::F32, ..c }, c_too), Source::Nothing);
     let halved = EpilogueDesc { activation: Activation::SwiGlu, ..with(c) };
     assert_eq!(of(c, halved), Source::Nothing);
+}
+
+/// Whole tiles take the short way through an epilogue with everything that the copy engine brings, and with
+/// nothing else that differs from element to element.
+#[test]
+fn what_is_brought_is_added_by_columns() {
+    let c =
+        Operand { dtype: DType::BF16, order: Order::Rows, leading: 64, batch_stride: 4096, alignment: 16 };
+    let of = |epilogue: EpilogueDesc| {
+        let precision = Precision::F32;
+        is_by_column(&Problem { m: 64, n: 64, k: 64, batch: 2, a: c, b: c, c, precision, epilogue })
+    };
+    let bias = EpilogueDesc { bias: Some(DType::F32), ..EpilogueDesc::default() };
+    let with = |residual: Operand| EpilogueDesc { residual: Some(residual), ..bias };
+    assert!(of(bias) && of(with(c)) && of(EpilogueDesc { source: true, ..bias }));
+    assert!(of(EpilogueDesc { activation: Activation::GeluTanh, ..with(c) }));
+    // Threads read these.
+    assert!(!of(with(Operand { dtype: DType::F32, ..c })));
+    assert!(!of(with(Operand { alignment: 8, ..c })));
+    // The copy engine brings the residual alone.
+    assert!(!of(EpilogueDesc { source: true, ..with(c) }));
+    assert!(!of(EpilogueDesc { activation: Activation::Gelu, ..with(c) }));
+    assert!(!of(EpilogueDesc { amax: true, ..with(c) }));
 }
