@@ -29,17 +29,19 @@
 //! convolutions without groups are fed by the copy engine, which knows windows (`conv::sm90`). Channels with
 //! a filter each, of up to 128 taps ("depthwise"), are summed without tensor cores, f32 with all of its bits
 //! ([`conv::depthwise`]). Groups of 2, 4, 8 or 16 channels and as many filters, of up to 9 taps in 16 bits,
-//! are multiplied several at a time ([`conv::grouped`]). Convolutions of 1 x 1 without gaps and with more
-//! than 64 channels are [products of matrices](super::gemm). [`Conv2d::algorithm`] takes another way than the
-//! one that is estimated to be the fastest.
+//! are multiplied several at a time ([`conv::grouped`]). Convolutions of 1 x 1 without gaps are [products of
+//! matrices](super::gemm), but for those of 32 to 64 channels that the copy engine brings, and without it
+//! those of up to 64. Where tiles are few and sums are long, results by the copy engine are cut into parts,
+//! summed in f32 and added by a second launch. [`Conv2d::algorithm`] takes another way than the one that is
+//! estimated to be the fastest.
 //!
-//! Two kinds of operands are copied first: those with other strides, and groups whose channels are no
-//! multiple of 16 bytes (8 channels of 16 bits, 4 of f32), which are padded with zeros. So the three channels
-//! of a picture become eight.
+//! Some operands are copied first: those with other strides; groups whose channels are no multiple of 16
+//! bytes (8 channels of 16 bits, 4 of f32), which are padded with zeros, so that the three channels of a
+//! picture become eight; filters, for gradients of few positions that are computed as results of turned
+//! filters; and tensors below 128 KiB, where the copy engine is faster with that copy than threads without.
 //!
 //! # Same bits
-//! Sums are f32. The shapes determine their order, and for filters' gradients also the number of
-//! multiprocessors. No kernel adds by atomics: results repeat bit for bit.
+//! Sums are f32. The shapes and the number of multiprocessors determine their order. No kernel adds by atomics: results repeat bit for bit.
 
 pub(in crate::ops) mod check;
 mod classes;
