@@ -41,7 +41,7 @@ impl Cut {
     }
 }
 
-/// What is cut: a batch of products of m by n, and stages of k.
+/// A batch of products of m by n, and stages of k, before they are cut.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sides {
     pub batch: u32,

@@ -41,7 +41,8 @@
 //! filters; and tensors below 128 KiB, where the copy engine is faster with that copy than threads without.
 //!
 //! # Same bits
-//! Sums are f32. The shapes and the number of multiprocessors determine their order. No kernel adds by atomics: results repeat bit for bit.
+//! Sums are f32. The shapes and the number of multiprocessors determine their order. No kernel adds by
+//! atomics: results repeat bit for bit.
 
 pub(in crate::ops) mod check;
 mod classes;

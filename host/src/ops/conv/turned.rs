@@ -4,8 +4,8 @@
 //! ```text
 //!   dX[p, c] = sum over taps r and filters k of dY[p + padding - r, k] * W[k, r, c]
 //! ```
-//! It needs a copy of the filters, `[channels, taps, filters]`, and can be cut into parts of k, which gradients
-//! by [`classes`](super::classes) cannot.
+//! It needs a copy of the filters, `[channels, taps, filters]`, and can be cut into parts of k, which
+//! gradients by [`classes`](super::classes) cannot.
 
 use conv::gather::Gather;
 use conv::problem::{Axis, Convolution};

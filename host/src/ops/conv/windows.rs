@@ -265,7 +265,7 @@ impl Pass {
         is_large([images, height.input, width.input, channels])
     }
 
-    /// What it reads, with so many images of zeros behind it that it has [`LEAST_BYTES`].
+    /// The tensor that it reads, with so many images of zeros behind it that it has [`LEAST_BYTES`].
     pub fn with_room(&self, stream: &Stream, read: &Tensor) -> Result<Tensor> {
         let sides = read.shape().sides();
         let of_image = (read.elements() / sides[0].max(1)).max(1) * BYTES as usize;

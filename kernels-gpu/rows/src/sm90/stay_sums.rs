@@ -6,8 +6,8 @@
 //!                             --map---> global                         row n, whose numbers have come meanwhile
 //! ```
 //! Nobody waits for another's copies: warps meet in the statistics alone. Weights are widened once, and sums
-//! need no addition in the block as long as one team has it: they go to `partials` from registers. A
-//! multiprocessor has one block. Short rows have teams of warps in it, long ones a cluster. [`super::columns`]
+//! need no addition in the block as long as one team has it: they go to `partials` from registers.
+//! A multiprocessor has one block. Short rows have teams of warps in it, long ones a cluster. [`super::columns`]
 //! has rows for which it is faster.
 //!
 //! Rows that begin anywhere in a vector are whole vectors too, from the boundary before a row on. Vectors
@@ -55,9 +55,9 @@ struct Worker<'a, T, const ANYWHERE: bool> {
 /// that do not begin and end at 16-byte boundaries want `ANYWHERE`.
 ///
 /// # Safety
-/// `plan` is one for this engine, kind of rows and launch; the tensors hold its rows, the first of which begin
-/// at 16-byte boundaries, and all of which lie alike; the function's pointers are as it wants them; `partials`
-/// has [`MAX_SUMS`] rows for each cluster.
+/// `plan` is one for this engine, kind of rows and launch; the tensors hold its rows, the first of which
+/// begin at 16-byte boundaries, and all of which lie alike; the function's pointers are as it wants them;
+/// `partials` has [`MAX_SUMS`] rows for each cluster.
 #[inline(always)]
 pub unsafe fn run<T: InF32, const N: usize, const VECTORS: usize, const ANYWHERE: bool>(
     plan: &Plan,

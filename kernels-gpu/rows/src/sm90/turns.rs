@@ -18,8 +18,8 @@ const fn early(places: u32) -> u32 {
     places / 4
 }
 
-/// Sees to it that all have read what is written over with the `turn`-th row and the next ones, if they read a
-/// row before they send two more: a row that is sent behind an arrival has been read before the place is
+/// Sees to it that all have read what is written over with the `turn`-th row and the next ones, if they read
+/// a row before they send two more: a row that is sent behind an arrival has been read before the place is
 /// written again.
 ///
 /// # Safety

@@ -21,7 +21,7 @@ shared_plan! {
         parts[EXCHANGES * STAY_WARPS]: Parts,
         /// Says to a team that those of its warps have come.
         sent[EXCHANGES * STAY_WARPS]: Mbarrier,
-        /// What is behind begins at a multiple of 128.
+        /// The rest begins at a multiple of 128.
         rest: Rest,
     }
 }
@@ -31,7 +31,7 @@ shared_plan! {
     pub struct ClusterDesk {
         /// Says that those of a row have come.
         gathered[STAY_PLACES]: Mbarrier,
-        /// What is behind begins at a multiple of 128.
+        /// The rest begins at a multiple of 128.
         rest: Rest,
     }
 }
@@ -117,8 +117,8 @@ impl Member {
 
     /// Hands the warp's part of a row to the others that share it.
     ///
-    /// A place of a block is used again [`EXCHANGES`] rows later. A warp that sends for a row has received the
-    /// row two before it, for which all sent, after they had received the row four before it. Asynchronous
+    /// A place of a block is used again [`EXCHANGES`] rows later. A warp that sends for a row has received
+    /// the row two before it, for which all sent, after they had received the row four before it. Asynchronous
     /// stores to a cluster are not ordered by that: [`turns::order`] does it.
     ///
     /// # Safety
