@@ -171,6 +171,7 @@ pub(super) fn add_parts<T: Kernels>(
         .overlapping_previous();
     let (out, bias) = (out.write::<u8>(stream)?, bias.map(Tensor::span_bytes).transpose()?);
     // SAFETY: the sums have all parts; the bias has a number for each channel; the result has those elements
-    // of that type, fewer than 2^32, and is exclusively borrowed; all begin at whole vectors; grid, block and shared memory are the kernel's.
+    // of that type, fewer than 2^32, and is exclusively borrowed; all begin at whole vectors; grid, block and
+    // shared memory are the kernel's.
     unsafe { launch::<conv_sum_parts>(stream, config, (parts, sums.view().within(), bias, out)) }
 }

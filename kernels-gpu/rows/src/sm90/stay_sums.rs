@@ -6,9 +6,9 @@
 //!                             --map---> global                         row n, whose numbers have come meanwhile
 //! ```
 //! Nobody waits for another's copies: warps meet in the statistics alone. Weights are widened once, and sums
-//! need no addition in the block as long as one team has it: they go to `partials` from registers.
-//! A multiprocessor has one block. Short rows have teams of warps in it, long ones a cluster. [`super::columns`]
-//! has rows for which it is faster.
+//! need no addition in the block as long as one team has it: they go to `partials` from
+//! registers. A multiprocessor has one block. Short rows have teams of warps in it, long ones a cluster.
+//! [`super::columns`] has rows for which it is faster.
 //!
 //! Rows that begin anywhere in a vector are whole vectors too, from the boundary before a row on. Vectors
 //! have the same columns in each of a team's rows, since the plan's step leads to a row that begins alike.
