@@ -109,7 +109,7 @@ impl Job<'_> {
         Plan::held(&self.shape(size))
     }
 
-    /// Whether the engines for Hopper whose first row begins at a vector run there.
+    /// Whether the engines for Hopper whose rows begin at vectors run there.
     fn is_whole(&self, size: usize) -> bool {
         let begins_at_vector = self.places()[0].is_some_and(|(at, _)| at.is_multiple_of(VECTOR_BYTES as u64));
         is_hopper(self.stream.device()) && self.is_alike(size) && begins_at_vector
@@ -155,30 +155,12 @@ impl Job<'_> {
         .transpose()
     }
 
-    /// The plan of the engine with sums of columns whose lanes have rings of their own, likewise, and whether
-    /// rows begin anywhere in a vector. The first kernel is for those that begin at one, the second for all.
-    ///
-    /// # Errors
-    /// As for a launch.
-    pub fn stay_sums<K: Kernel, A: Kernel>(&self, size: usize) -> Result<Option<(Plan, bool)>> {
-        let device = self.stream.device();
+    /// The plan of the engine with sums of columns whose lanes have rings of their own, likewise.
+    pub fn stay_sums(&self, size: usize) -> Option<Plan> {
         if !self.is_whole(size) {
-            return Ok(None);
+            return None;
         }
-        let shape = self.shape(size);
-        let Some(plan) = Plan::stay_sums(&shape, device.properties().sm_count.max(1)) else {
-            return Ok(None);
-        };
-        let (config, is_anywhere) = (config(&plan, plan.consumers), !shape.is_whole());
-        // As in `sums`.
-        if plan.cluster <= 2 {
-            return Ok(Some((plan, is_anywhere)));
-        }
-        let most = match is_anywhere {
-            true => resident_clusters::<A>(self.stream, config)?,
-            false => resident_clusters::<K>(self.stream, config)?,
-        };
-        Ok(Some((plan.with_staying(&shape, most), is_anywhere)))
+        Plan::stay_sums(&self.shape(size), self.stream.device().properties().sm_count.max(1))
     }
 
     /// Queues the function: by the engine that holds rows where that can, else by the direct engine.

@@ -415,13 +415,13 @@ impl NormBackward<'_> {
         };
         by_dtype!(x.dtype(), (operation, "x", None), {
             F32 => self.of_type::<f32, kernels::norm_backward_f32, held::norm_backward_held_f32,
-                held::norm_backward_stays_f32, held::norm_backward_stays_anywhere_f32, held::norm_backward_sums_f32, held::norm_backward_sums_f32,
+                held::norm_backward_stays_f32, held::norm_backward_sums_f32, held::norm_backward_sums_f32,
                 finish::norm_columns_f32, finish::norm_sums_f32>(stream, &given),
             F16 => self.of_type::<f16, kernels::norm_backward_f16, held::norm_backward_held_f16,
-                held::norm_backward_stays_f16, held::norm_backward_stays_anywhere_f16, held::norm_backward_sums_f16, held::norm_backward_wide_sums_f16,
+                held::norm_backward_stays_f16, held::norm_backward_sums_f16, held::norm_backward_wide_sums_f16,
                 finish::norm_columns_f16, finish::norm_sums_f16>(stream, &given),
             BF16 => self.of_type::<bf16, kernels::norm_backward_bf16, held::norm_backward_held_bf16,
-                held::norm_backward_stays_bf16, held::norm_backward_stays_anywhere_bf16, held::norm_backward_sums_bf16, held::norm_backward_wide_sums_bf16,
+                held::norm_backward_stays_bf16, held::norm_backward_sums_bf16, held::norm_backward_wide_sums_bf16,
                 finish::norm_columns_bf16, finish::norm_sums_bf16>(stream, &given),
         })
     }
@@ -440,13 +440,12 @@ impl NormBackward<'_> {
         moments.as_view::<f32>().map(drop)
     }
 
-    fn of_type<T, D, R, N, A, S, W, C, F>(&self, stream: &Stream, given: &Given) -> Result<NormGradients>
+    fn of_type<T, D, R, N, S, W, C, F>(&self, stream: &Stream, given: &Given) -> Result<NormGradients>
     where
         T: Element,
         D: Kernel<Params = Parameters<BackwardFunction, T>>,
         R: Kernel<Params = Parameters<BackwardFunction, T>>,
         N: Kernel<Params = SumParameters<T>>,
-        A: Kernel<Params = SumParameters<T>>,
         S: Kernel<Params = SumParameters<T>>,
         W: Kernel<Params = SumParameters<T>>,
         C: Kernel<Params = ColumnParameters<T>>,
@@ -466,13 +465,10 @@ impl NormBackward<'_> {
             }
             // SAFETY: as above; there is a row of sums for each cluster, or for each part of the rows.
             unsafe {
-                if let Some((plan, is_anywhere)) = job.stay_sums::<N, A>(size_of::<T>())? {
-                    partials = Some(Partials::new(stream, plan.blocks / plan.cluster, columns)?);
+                if let Some(plan) = job.stay_sums(size_of::<T>()) {
+                    partials = Some(Partials::new(stream, plan.blocks, columns)?);
                     let sums = partials.as_ref().map(|partials| partials.sums.view().within());
-                    return match is_anywhere {
-                        true => job.with_sums::<A, _, T>((&plan, plan.consumers), function, sums),
-                        false => job.with_sums::<N, _, T>((&plan, plan.consumers), function, sums),
-                    };
+                    return job.with_sums::<N, _, T>((&plan, plan.consumers), function, sums);
                 }
                 if let Some(plan) = job.sums::<S>(size_of::<T>())? {
                     partials = Some(Partials::new(stream, plan.blocks / plan.cluster, columns)?);

@@ -85,8 +85,8 @@ kernels_with_sums! {
 }
 
 macro_rules! staying_sums {
-    ($(#[kernel] fn $name:ident: $ty:ident, $is_anywhere:literal;)*) => { $(
-        /// The gradients of [`Norm`], with sums of columns, by lanes that have rings of their own.
+    ($(#[kernel] fn $name:ident: $ty:ident;)*) => { $(
+        /// The gradients of [`Norm`], with sums of columns, of rows that a block has.
         ///
         /// # Safety
         /// As for [`stay_sums::run`].
@@ -102,20 +102,16 @@ macro_rules! staying_sums {
         ) {
             const N: usize = VECTOR_BYTES / size_of::<$ty>();
             const VECTORS: usize = sum_vectors(size_of::<$ty>(), false);
-            let inputs = [x, dy, residual];
             // SAFETY: the caller's promise.
-            unsafe { stay_sums::run::<$ty, N, VECTORS, $is_anywhere>(&plan, &function, inputs, dx, partials) }
+            unsafe { stay_sums::run::<$ty, N, VECTORS>(&plan, &function, [x, dy, residual], dx, partials) }
         }
     )* };
 }
 
 staying_sums! {
-    #[kernel] fn norm_backward_stays_f32: f32, false;
-    #[kernel] fn norm_backward_stays_f16: f16, false;
-    #[kernel] fn norm_backward_stays_bf16: bf16, false;
-    #[kernel] fn norm_backward_stays_anywhere_f32: f32, true;
-    #[kernel] fn norm_backward_stays_anywhere_f16: f16, true;
-    #[kernel] fn norm_backward_stays_anywhere_bf16: bf16, true;
+    #[kernel] fn norm_backward_stays_f32: f32;
+    #[kernel] fn norm_backward_stays_f16: f16;
+    #[kernel] fn norm_backward_stays_bf16: bf16;
 }
 
 macro_rules! kept_norms {

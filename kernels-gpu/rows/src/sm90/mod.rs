@@ -13,5 +13,3 @@ mod reduce;
 mod ring;
 #[cfg(feature = "kernels")]
 pub mod stay_sums;
-#[cfg(feature = "kernels")]
-mod turns;

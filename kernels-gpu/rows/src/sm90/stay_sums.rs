@@ -1,32 +1,48 @@
-//! The engine for gradients of norms with sums of columns: a warp has the same columns of every row, and a
-//! lane fills a ring of its own by `cp.async`.
+//! The engine for gradients of norms with sums of columns, in rows that one block has: a warp has the same
+//! columns of every row, and a lane fills a ring of its own by `cp.async`.
 //!
 //! ```text
-//!   global ==> the lane's ring --take--> warps --> block or cluster    row n + 1, and the terms of sums
-//!                             --map---> global                         row n, whose numbers have come meanwhile
+//!   global ==> the lane's ring --take--> warps --> block      row n + 1, and the terms of sums
+//!                             --map---> global                row n, whose numbers have come meanwhile
 //! ```
 //! Nobody waits for another's copies: warps meet in the statistics alone. Weights are widened once, and sums
-//! need no addition in the block as long as one team has it: they go to `partials` from
-//! registers. A multiprocessor has one block. Short rows have teams of warps in it, long ones a cluster.
-//! [`super::columns`] has rows for which it is faster.
-//!
-//! Rows that begin anywhere in a vector are whole vectors too, from the boundary before a row on. Vectors
-//! have the same columns in each of a team's rows, since the plan's step leads to a row that begins alike.
-//! The last vector is filled up with zeros, and in the first one the lane that has it writes zeros over the
-//! end of the row before.
+//! need no addition in the block: they go to `partials` from registers. [`super::columns`] has rows that are
+//! shorter or longer.
 
-mod exchange;
-
+use super::reduce::PARTS_BYTES;
 use crate::function::{MAX_SUMS, Statistics, Sums};
-use crate::norm::{NormBackward, Of};
-use crate::plan::{Plan, STAY_STAGES};
-use cuda_std::{async_copy, grid, shared, thread, vector};
-use exchange::Member;
+use crate::norm::NormBackward;
+use crate::plan::{EXCHANGES, Plan, STAY_CONTROL_BYTES, STAY_STAGES, STAY_WARPS};
+use cuda_std::warp::{FULL_MASK, sync_warp};
+use cuda_std::{async_copy, grid, mbarrier, shared, thread, vector};
 use primitives::access::{self, VECTOR_BYTES, from_words};
 use primitives::activation::Precision;
 use primitives::element::{Float, InF32, map, zip};
+use primitives::shared_plan::{Mbarrier, SharedPlan};
 use primitives::warp::LANES;
-use primitives::{row, unroll};
+use primitives::{row, shared_bytes, shared_plan, unroll};
+
+shared_plan! {
+    /// Words between warps.
+    pub struct Desk {
+        /// Of the block's warps, of a few rows.
+        parts[EXCHANGES * STAY_WARPS]: Parts,
+        /// Says that they have come.
+        sent[EXCHANGES]: Mbarrier,
+        /// Rings begin at a multiple of 128.
+        rest: Rest,
+    }
+}
+shared_bytes! {
+    /// Statistics.
+    pub struct Parts(PARTS_BYTES, align 16);
+}
+shared_bytes! {
+    /// Nothing.
+    pub struct Rest(0, align 128);
+}
+
+const _: () = assert!(<Desk as SharedPlan>::TOTAL == STAY_CONTROL_BYTES);
 
 /// Bytes from one of a lane's vectors to its next.
 const STRIDE_BYTES: u32 = LANES * VECTOR_BYTES as u32;
@@ -38,28 +54,28 @@ type Pair<T> = Sums<<T as Float>::Precision, 2>;
 type Columns<const N: usize, const VECTORS: usize> = [[f32; N]; VECTORS];
 
 /// A warp of the block, and what its lanes have of every row.
-struct Worker<'a, T, const ANYWHERE: bool> {
+struct Worker<'a, T> {
     plan: &'a Plan,
     function: &'a NormBackward,
     inputs: [*const T; 3],
-    member: Member,
-    /// Column of the lane's first vector: below 0, where that begins before the row.
-    column: i32,
+    desk: Desk,
+    warp: u32,
+    lane: u32,
+    /// Column of the warp's first vector.
+    column: u32,
     /// The warp's vectors.
     count: u32,
-    /// Where the rings of the block begin.
-    rings: u32,
+    /// Where its stages begin.
+    ring: u32,
 }
 
-/// The gradients of all rows; the sums of each block's rows go to `partials`, in rows of `plan.columns`. Rows
-/// that do not begin and end at 16-byte boundaries want `ANYWHERE`.
+/// The gradients of all rows; the sums of each block's rows go to `partials`, in rows of `plan.columns`.
 ///
 /// # Safety
-/// `plan` is one for this engine, kind of rows and launch; the tensors hold its rows, the first of which
-/// begin at 16-byte boundaries, and all of which lie alike; the function's pointers are as it wants them;
-/// `partials` has [`MAX_SUMS`] rows for each cluster.
+/// `plan` is one for this engine and the launch; the tensors hold its rows, which begin at 16-byte
+/// boundaries; the function's pointers are as it wants them; `partials` has [`MAX_SUMS`] rows for each block.
 #[inline(always)]
-pub unsafe fn run<T: InF32, const N: usize, const VECTORS: usize, const ANYWHERE: bool>(
+pub unsafe fn run<T: InF32, const N: usize, const VECTORS: usize>(
     plan: &Plan,
     function: &NormBackward,
     inputs: [*const T; 3],
@@ -68,57 +84,45 @@ pub unsafe fn run<T: InF32, const N: usize, const VECTORS: usize, const ANYWHERE
 ) {
     grid::launch_dependents();
     let base = shared::address_of(shared::dynamic_shared_mem::<u8>());
-    let member = Member::new(plan, base);
-    let cluster = thread::block_idx_x() >> plan.cluster.trailing_zeros();
-    let first = cluster * plan.tile + member.team;
+    let desk = Desk::new(base);
+    let thread = thread::thread_idx_x();
+    let (warp, lane) = (thread / LANES, thread % LANES);
     let of_warp = VECTORS as u32 * LANES;
-    let warps = plan.team / LANES;
-    let begin = (member.rank * warps + member.warp - member.team * warps) * of_warp;
-    // Elements of the row before, in the first vector.
-    let skip = if ANYWHERE { (u64::from(first) * plan.input_strides[0]) as u32 % N as u32 } else { 0 };
-    let worker = Worker::<'_, T, ANYWHERE> {
+    let begin = warp * of_warp;
+    let worker = Worker {
         plan,
         function,
         inputs,
-        member,
-        column: ((begin + member.lane) * N as u32) as i32 - skip as i32,
-        count: (plan.columns + skip).div_ceil(N as u32).saturating_sub(begin).min(of_warp),
-        rings: base + plan.rings(),
+        desk,
+        warp,
+        lane,
+        column: begin * N as u32,
+        count: (plan.columns / N as u32).saturating_sub(begin).min(of_warp),
+        ring: base + STAY_CONTROL_BYTES + warp * plan.stages * plan.stage_bytes,
     };
-    let partials = partials.wrapping_add((cluster * MAX_SUMS as u32 * plan.columns) as usize);
-    // SAFETY: the caller's contract.
+    // SAFETY: the caller's contract; barriers' own places, which nothing uses yet.
     unsafe {
-        member.prepare(plan);
+        if thread < EXCHANGES {
+            mbarrier::init(desk.sent(thread), plan.consumers / LANES);
+            mbarrier::fence_init();
+        }
+        thread::sync_threads();
         grid::wait_dependencies();
-        // All zero bits are zeros.
-        let mut sums: [Columns<N, VECTORS>; MAX_SUMS] = core::mem::zeroed();
-        // A block has a row, but not always each of its teams.
-        if first < plan.rows as u32 {
-            worker.rows::<N, VECTORS>(dx, &mut sums, first);
-        }
-        if plan.tile == 1 {
-            worker.store::<N, VECTORS>(&sums, partials);
-        } else {
-            worker.add_teams::<N, VECTORS>(&sums, partials);
-        }
+        worker.rows::<N, VECTORS>(dx, partials, thread::block_idx_x());
     }
 }
 
-impl<T: InF32, const ANYWHERE: bool> Worker<'_, T, ANYWHERE> {
-    /// All rows of the team, from this one on, which exists.
+impl<T: InF32> Worker<'_, T> {
+    /// All rows of the block, from this one on, which exists.
     ///
     /// # Safety
     /// As for [`run`].
     #[inline(always)]
-    unsafe fn rows<const N: usize, const VECTORS: usize>(
-        &self,
-        dx: *mut T,
-        sums: &mut [Columns<N, VECTORS>; MAX_SUMS],
-        first: u32,
-    ) {
-        let (rows, step, member) = (self.plan.rows as u32, self.plan.step, &self.member);
+    unsafe fn rows<const N: usize, const VECTORS: usize>(&self, dx: *mut T, partials: *mut f32, first: u32) {
+        let (rows, step) = (self.plan.rows as u32, self.plan.step);
         let stride = self.plan.output_strides[0] as usize;
-        let mut to = dx.wrapping_add(first as usize * stride).wrapping_offset(self.column as isize);
+        let column = self.column as usize + self.lane as usize * N;
+        let mut to = dx.wrapping_add(first as usize * stride + column);
         let (mut row, mut turn, mut loaded, mut stages) = (first, 0, first, 0);
         // SAFETY: the caller's contract; a lane fills its part of a stage again when it has read that.
         unsafe {
@@ -127,23 +131,23 @@ impl<T: InF32, const ANYWHERE: bool> Worker<'_, T, ANYWHERE> {
                 (loaded, stages) = (loaded + step, stages + 1);
             }
             let weight = self.weight::<N, VECTORS>();
+            // All zero bits are zeros.
+            let mut sums: [Columns<N, VECTORS>; MAX_SUMS] = core::mem::zeroed();
             let (mut behind, mut ahead) = (0, 0);
             let mut moments = self.moments(row);
             let mut coming = self.moments((row + step).min(rows - 1));
-            let own = self.take(ahead, moments, &weight, sums);
-            member.meet(self.plan);
-            member.send::<T>(self.plan, own, 0);
+            let own = self.take(ahead, moments, &weight, &mut sums);
+            self.send(own, 0);
             loop {
                 let next = row + step;
                 let after = coming;
                 if next < rows {
                     ahead = self.next(ahead);
                     coming = self.moments((next + step).min(rows - 1));
-                    let own = self.take(ahead, after, &weight, sums);
-                    member.send::<T>(self.plan, own, turn + 1);
+                    let own = self.take(ahead, after, &weight, &mut sums);
+                    self.send(own, turn + 1);
                 }
-                let received = member.receive::<T>(self.plan, turn);
-                let of = self.function.of_sums::<T>(moments, received, self.plan.columns);
+                let of = self.function.of_sums::<T>(moments, self.receive(turn), self.plan.columns);
                 self.map(behind, of, &weight, to);
                 self.fill::<N, VECTORS>(loaded, behind);
                 loaded += step;
@@ -153,32 +157,15 @@ impl<T: InF32, const ANYWHERE: bool> Worker<'_, T, ANYWHERE> {
                 to = to.wrapping_add(stride * step as usize);
                 (row, turn, moments, behind) = (next, turn + 1, after, ahead);
             }
-            member.leave(self.plan, turn + 1);
+            let first_row = (first * MAX_SUMS as u32 * self.plan.columns) as usize;
+            self.store(&sums, partials.wrapping_add(first_row + column));
         }
     }
 
     /// Whether the lane has the vector with this number among its own.
     #[inline(always)]
     fn has(&self, vector: usize) -> bool {
-        self.member.lane + vector as u32 * LANES < self.count
-    }
-
-    /// Column of the vector with this number among the lane's own.
-    #[inline(always)]
-    fn column<const N: usize>(&self, vector: usize) -> i32 {
-        self.column + (vector * LANES as usize * N) as i32
-    }
-
-    /// Whether all elements from this column on that a vector has are the row's.
-    #[inline(always)]
-    fn is_whole<const N: usize>(&self, column: i32) -> bool {
-        !ANYWHERE || column >= 0 && column + N as i32 <= self.plan.columns as i32
-    }
-
-    /// Whether the row has this column.
-    #[inline(always)]
-    fn is_column(&self, column: i32) -> bool {
-        (column as u32) < self.plan.columns
+        self.lane + vector as u32 * LANES < self.count
     }
 
     /// The weights of the lane's columns.
@@ -191,19 +178,9 @@ impl<T: InF32, const ANYWHERE: bool> Worker<'_, T, ANYWHERE> {
         let given = self.function.weight.cast::<T>();
         unroll!(K in 0..4, {
             if K < VECTORS && self.has(K) && !given.is_null() {
-                let column = self.column::<N>(K);
+                let column = self.column + (self.lane + K as u32 * LANES) * N as u32;
                 // SAFETY: the caller's contract; it is as long as a row.
-                unsafe {
-                    if self.is_whole::<N>(column) {
-                        weight[K] = row::shared::<T, N>(given, column as u32);
-                    } else {
-                        for i in 0..N {
-                            if self.is_column(column + i as i32) {
-                                [weight[K][i]] = T::widen([*given.wrapping_offset((column + i as i32) as isize)]);
-                            }
-                        }
-                    }
-                }
+                weight[K] = unsafe { row::shared::<T, N>(given, column) };
             }
         });
         weight
@@ -229,8 +206,7 @@ impl<T: InF32, const ANYWHERE: bool> Worker<'_, T, ANYWHERE> {
     /// Where a stage's first vector of the lane lies.
     #[inline(always)]
     fn stage(&self, stage: u32) -> u32 {
-        let ring = self.rings + self.member.warp * self.plan.stages * self.plan.stage_bytes;
-        ring + stage * self.plan.stage_bytes + self.member.lane * VECTOR_BYTES as u32
+        self.ring + stage * self.plan.stage_bytes + self.lane * VECTOR_BYTES as u32
     }
 
     /// Begins to copy the lane's vectors of a row, if that exists: a group of copies in either case.
@@ -244,23 +220,14 @@ impl<T: InF32, const ANYWHERE: bool> Worker<'_, T, ANYWHERE> {
         if row < plan.rows as u32 {
             unroll!(I in 0..3, {
                 if (I as u32) < plan.inputs {
-                    let from = (u64::from(row) * plan.input_strides[I]) as usize;
-                    let from = self.inputs[I].wrapping_add(from).wrapping_offset(self.column as isize);
+                    let column = self.column as usize + self.lane as usize * N;
+                    let from = (u64::from(row) * plan.input_strides[I]) as usize + column;
+                    let from = self.inputs[I].wrapping_add(from);
                     unroll!(K in 0..4, {
                         if K < VECTORS && self.has(K) {
                             let to = to + I as u32 * plan.part_bytes + K as u32 * STRIDE_BYTES;
-                            let from = from.wrapping_add(K * LANES as usize * N);
-                            // SAFETY: a vector of the row, and as much room in the stage. Before the row lies
-                            // another one of the tensor: the first one begins at a boundary.
-                            unsafe {
-                                if ANYWHERE {
-                                    let left = plan.columns as i32 - self.column::<N>(K);
-                                    let bytes = left.min(N as i32) as u32 * size_of::<T>() as u32;
-                                    async_copy::copy_cg_zfill(to, from, bytes);
-                                } else {
-                                    async_copy::copy_cg(to, from);
-                                }
-                            }
+                            // SAFETY: a vector of the row, and as much room in the stage.
+                            unsafe { async_copy::copy_cg(to, from.wrapping_add(K * LANES as usize * N)) }
                         }
                     });
                 }
@@ -280,27 +247,6 @@ impl<T: InF32, const ANYWHERE: bool> Worker<'_, T, ANYWHERE> {
             4 => async_copy::wait_group::<2>(),
             5 => async_copy::wait_group::<3>(),
             _ => async_copy::wait_group::<4>(),
-        }
-    }
-
-    /// Writes zeros over what the first vector has of the row before.
-    ///
-    /// # Safety
-    /// The stage is full, and the lane has that vector.
-    #[inline(always)]
-    unsafe fn clear<const N: usize>(&self, at: u32) {
-        let skip = -self.column * size_of::<T>() as i32;
-        // SAFETY: the caller's promise. A third input has no part in sums.
-        unsafe {
-            unroll!(I in 0..2, {
-                let at = at + I as u32 * self.plan.part_bytes;
-                let mut words: [u32; 4] = vector::load_shared_v4(at);
-                unroll!(W in 0..4, {
-                    let skipped = (skip - 4 * W as i32).clamp(0, 4);
-                    words[W] = if skipped == 4 { 0 } else { words[W] >> (8 * skipped) << (8 * skipped) };
-                });
-                vector::store_shared_v4(at, words);
-            });
         }
     }
 
@@ -336,9 +282,6 @@ impl<T: InF32, const ANYWHERE: bool> Worker<'_, T, ANYWHERE> {
         // SAFETY: the caller's promise.
         unsafe {
             self.wait();
-            if ANYWHERE && self.column < 0 {
-                self.clear::<N>(at);
-            }
             unroll!(K in 0..4, {
                 if K < VECTORS && self.has(K) {
                     let [distance, dy, g] = self.elements(at + K as u32 * STRIDE_BYTES, mean, weight[K]);
@@ -362,7 +305,7 @@ impl<T: InF32, const ANYWHERE: bool> Worker<'_, T, ANYWHERE> {
     unsafe fn map<const N: usize, const VECTORS: usize>(
         &self,
         stage: u32,
-        of: Of,
+        of: crate::norm::Of,
         weight: &Columns<N, VECTORS>,
         to: *mut T,
     ) {
@@ -378,29 +321,50 @@ impl<T: InF32, const ANYWHERE: bool> Worker<'_, T, ANYWHERE> {
                         let words = vector::load_shared_v4(at + 2 * self.plan.part_bytes);
                         dx = zip(dx, T::widen(from_words::<T, N>(words)), |dx, residual| dx + residual);
                     }
-                    let (dx, to) = (T::narrow::<N>(dx), to.wrapping_add(K * LANES as usize * N));
-                    let column = self.column::<N>(K);
-                    if self.is_whole::<N>(column) {
-                        access::store(to, dx);
-                    } else {
-                        self.store_part(to, column, dx);
-                    }
+                    access::store(to.wrapping_add(K * LANES as usize * N), T::narrow::<N>(dx));
                 }
             }
         });
     }
 
-    /// Stores those of a vector's elements that the row has.
+    /// Hands the warp's part of a row to the others.
+    ///
+    /// A place is used again [`EXCHANGES`] rows later. A warp that sends for a row has received the row two
+    /// before it, for which all sent, after they had received the row four before it.
     ///
     /// # Safety
-    /// They are the row's, from that column on.
+    /// The whole warp calls it, for the rows in order.
     #[inline(always)]
-    unsafe fn store_part<U: Copy, const N: usize>(&self, to: *mut U, column: i32, values: [U; N]) {
-        for i in 0..N {
-            if self.is_column(column + i as i32) {
-                // SAFETY: the caller's promise.
-                unsafe { *to.wrapping_add(i) = values[i] }
+    unsafe fn send(&self, own: Pair<T>, turn: u32) {
+        let side = turn % EXCHANGES;
+        // SAFETY: the caller's promise; the warp's place, and a barrier of the block.
+        unsafe {
+            // Behind it, no lane reads an exchange that the arrival lets others write again.
+            sync_warp(FULL_MASK);
+            if self.lane == 0 {
+                vector::store_shared_v4(self.desk.parts(side * STAY_WARPS + self.warp), own.parts());
+                mbarrier::arrive(self.desk.sent(side));
             }
+        }
+    }
+
+    /// That of the whole row.
+    ///
+    /// # Safety
+    /// The whole warp calls it, for a row that it has sent for.
+    #[inline(always)]
+    unsafe fn receive(&self, turn: u32) -> Pair<T> {
+        let (side, warps) = (turn % EXCHANGES, self.plan.consumers / LANES);
+        let warp = self.lane % STAY_WARPS;
+        // SAFETY: the caller's promise; places are read behind their barrier.
+        unsafe {
+            mbarrier::wait_parity(self.desk.sent(side), turn / EXCHANGES % 2);
+            let mut part = Pair::<T>::empty();
+            if warp < warps {
+                part =
+                    Pair::<T>::from_parts(vector::load_shared_v4(self.desk.parts(side * STAY_WARPS + warp)));
+            }
+            part.reduce(STAY_WARPS)
         }
     }
 
@@ -416,90 +380,17 @@ impl<T: InF32, const ANYWHERE: bool> Worker<'_, T, ANYWHERE> {
     ) {
         unroll!(K in 0..4, {
             if K < VECTORS && self.has(K) {
-                let column = self.column::<N>(K);
                 unroll!(S in 0..2, {
-                    let at = to.wrapping_add(S * self.plan.columns as usize).wrapping_offset(column as isize);
-                    // SAFETY: the caller's contract.
-                    unsafe {
-                        if ANYWHERE {
-                            self.store_part(at, column, sums[S][K]);
-                        } else {
-                            unroll!(I in 0..2, {
-                                if 4 * I < N {
-                                    let four = [0, 1, 2, 3].map(|i| sums[S][K][4 * I + i]);
-                                    access::store(at.wrapping_add(4 * I), four);
-                                }
-                            });
+                    let at = to.wrapping_add(S * self.plan.columns as usize + K * LANES as usize * N);
+                    unroll!(I in 0..2, {
+                        if 4 * I < N {
+                            let four = [0, 1, 2, 3].map(|i| sums[S][K][4 * I + i]);
+                            // SAFETY: the caller's contract; a row has whole vectors.
+                            unsafe { access::store(at.wrapping_add(4 * I), four) }
                         }
-                    }
+                    });
                 });
             }
         });
-    }
-
-    /// Adds the sums of the block's teams, in order, and stores them, two rows from there on.
-    ///
-    /// # Safety
-    /// As for [`run`]; all threads of the block call it, when they have taken all their rows.
-    #[inline(always)]
-    unsafe fn add_teams<const N: usize, const VECTORS: usize>(
-        &self,
-        sums: &[Columns<N, VECTORS>; MAX_SUMS],
-        to: *mut f32,
-    ) {
-        let (plan, words) = (self.plan, size_of::<f32>() as u32);
-        let of_team = MAX_SUMS as u32 * plan.columns;
-        let own = self.rings + self.member.team * of_team * words;
-        // SAFETY: the caller's contract. A place of the rings is written by one thread, between the barriers,
-        // and all copies have been waited for.
-        unsafe {
-            thread::sync_threads();
-            unroll!(K in 0..4, {
-                if K < VECTORS && self.has(K) {
-                    let column = self.column::<N>(K);
-                    unroll!(S in 0..2, {
-                        let place = (S as u32 * plan.columns).wrapping_add_signed(column);
-                        let at = own.wrapping_add(place.wrapping_mul(words));
-                        self.keep_sums(at, column, sums[S][K]);
-                    });
-                }
-            });
-            thread::sync_threads();
-            let mut sum = thread::thread_idx_x();
-            while sum < of_team {
-                let (mut total, mut team, mut at) = (0.0, 0, self.rings + sum * words);
-                while team < plan.tile {
-                    total += vector::load_shared::<f32>(at);
-                    (team, at) = (team + 1, at + of_team * words);
-                }
-                *to.wrapping_add(sum as usize) = total;
-                sum += plan.consumers;
-            }
-        }
-    }
-
-    /// Writes a vector's sums of columns to shared memory, from there on.
-    ///
-    /// # Safety
-    /// There is room for those of the row's columns.
-    #[inline(always)]
-    unsafe fn keep_sums<const N: usize>(&self, to: u32, column: i32, sums: [f32; N]) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            if ANYWHERE {
-                for i in 0..N {
-                    if self.is_column(column + i as i32) {
-                        vector::store_shared(to.wrapping_add((i * size_of::<f32>()) as u32), sums[i]);
-                    }
-                }
-            } else {
-                unroll!(I in 0..2, {
-                    if 4 * I < N {
-                        let four: [f32; 4] = [0, 1, 2, 3].map(|i| sums[4 * I + i]);
-                        vector::store_shared_v4(to + (I * VECTOR_BYTES) as u32, four);
-                    }
-                });
-            }
-        }
     }
 }
