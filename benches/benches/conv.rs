@@ -117,7 +117,8 @@ const MOST_FLOPS: usize = 2_000_000_000_000;
 const MOST_COMPARED: usize = 400_000_000;
 
 /// So many layers and their images, of which sides, channels and images are as often small as large. Of ten,
-/// one has a filter for each channel, and one has groups; of ten channels, nine are a multiple of 8.
+/// one has a filter for each channel, and one has groups; of twenty, one has the three channels of a picture.
+/// Of ten numbers of channels, nine are a multiple of 8.
 fn drawn(count: usize, seed: u64) -> Vec<(Layer, usize)> {
     let mut random = Random::new(seed);
     let draws = std::iter::repeat_with(|| draw(&mut random));
@@ -285,7 +286,7 @@ fn bench(session: &mut Session, layer: Layer, images: usize) -> Outcome {
 
     let Layer { channels, filters, groups, side, taps, stride, .. } = layer;
     let shape = format!(
-        "{images}x{}x{side}x{channels} to {filters} by {}x{taps} by {stride} in {groups}",
+        "{images}x{}x{side}x{channels} to {filters} filters {}x{taps} stride {stride} groups {groups}",
         of_input[0], of_filters[0]
     );
     let work = if groups == 1 {

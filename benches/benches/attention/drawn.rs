@@ -42,12 +42,12 @@ pub fn rows(session: &mut Session, layers: &[Layer]) -> Outcome {
 }
 
 fn row(session: &mut Session, layer: Layer) -> Outcome {
-    let stream = session.stream.clone();
-    let (host, shape) = (layer.operands(), layer.shape());
     let names = ["attention", "attention_backward"];
     if !session.wants_any(&names) {
         return Ok(());
     }
+    let stream = session.stream.clone();
+    let (host, shape) = (layer.operands(), layer.shape());
     let mut set = layer.set(&stream, &host)?;
     forward(&stream, layer, &mut set)?;
     check(layer, &host, &set.output.to_vec(&stream)?, tolerance::ATTENTION_BF16)?;

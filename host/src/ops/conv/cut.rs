@@ -1,8 +1,8 @@
 //! How results of windows are cut into tiles and parts of k, by estimates.
 //!
-//! An H200, 2026-11-29, 60 convolutions drawn at random: a stage takes as long as the copy engine needs for
-//! its rows once all multiprocessors copy. Rows of channels that do not begin at lines of 128 bytes take it
-//! nearly twice as long. Few blocks wait for each stage instead.
+//! An H200, 2026-11-29, 60 convolutions drawn at random, each by all three kernels: a stage takes as long as
+//! the copy engine needs for its rows once all multiprocessors copy. Rows of channels that do not begin at
+//! lines of 128 bytes take it nearly twice as long. Few blocks wait for each stage instead.
 
 use conv::sm90::{DEPTH, Entry};
 
@@ -12,12 +12,13 @@ use super::weight::{MAX_PARTS, add_us};
 use super::{Algorithm, Tile};
 
 /// Microseconds of a stage of a tile of 256 x 128, of 128 x 128 and of 128 x 64: where channels fill stages
-/// and where they do not; of few blocks, and where all multiprocessors have one.
+/// and where they do not; of few blocks, and where all multiprocessors have one. Read off what those
+/// 60 took; no convolution of them has 0.72, which follows from twice the products of 128 x 128.
 const STAGE_US: [[[f64; 2]; 2]; 3] =
     [[[0.57, 0.72], [0.57, 0.92]], [[0.29, 0.38], [0.33, 0.57]], [[0.14, 0.26], [0.27, 0.40]]];
 /// Kernels of 128 x 128 and of 128 x 64, for which that table is too.
 const OF_128: [usize; 2] = [1, 2];
-/// Microseconds of a launch beside its stages.
+/// Microseconds of a launch beside its stages, about.
 const LAUNCH_US: f64 = 3.0;
 
 /// Tiles and parts of a pass.
@@ -32,13 +33,6 @@ pub(super) struct Cut {
     pub tiles: u64,
     /// Estimated microseconds.
     pub time_us: f64,
-}
-
-impl Cut {
-    /// One that is slower than any.
-    const fn never(self) -> Self {
-        Self { time_us: f64::INFINITY, ..self }
-    }
 }
 
 /// A batch of products of m by n, and stages of k, before they are cut.
@@ -91,6 +85,20 @@ impl Sides {
         }
     }
 
+    /// Numbers of parts worth an estimate: those that fill all multiprocessors once or twice, and halves of
+    /// them, which have fewer sums to add. None for results that the second launch cannot count.
+    fn counts(&self, multiprocessors: u32, whole: &Cut) -> impl Iterator<Item = u32> + use<> {
+        let full = u64::from(multiprocessors) / whole.tiles.max(1);
+        let (most, is_counted) = (MAX_PARTS.min(self.stages), self.can_be_in_parts());
+        let counts = [2 * full, full, full / 2, full / 4, full / 8].map(|count| count as u32);
+        counts.into_iter().filter(move |count| is_counted && (2..=most).contains(count))
+    }
+
+    /// Whether the launch that adds parts can count the results.
+    fn can_be_in_parts(&self) -> bool {
+        self.m.checked_mul(self.n).is_some()
+    }
+
     /// The same of all three kernels, and into parts.
     pub fn cut(&self, stream: &Stream, algorithm: Algorithm, entries: [Entry; 3]) -> Cut {
         let multiprocessors = stream.device().properties().sm_count;
@@ -98,21 +106,22 @@ impl Sides {
         let in_parts =
             |index: usize, count| self.in_parts(multiprocessors, index, entries[index].block, count);
         let all = 0..entries.len();
-        match algorithm {
-            Algorithm::TallWindows => whole(0),
-            Algorithm::Windows(Tile::Wide) => whole(OF_128[0]),
-            Algorithm::Windows(Tile::Narrow) => whole(OF_128[1]),
-            Algorithm::WindowsInParts(count) => {
-                all.map(|index| in_parts(index, count.clamp(1, MAX_PARTS))).fold(whole(0).never(), faster)
+        let cut = match algorithm {
+            Algorithm::TallWindows => Some(whole(0)),
+            Algorithm::Windows(Tile::Wide) => Some(whole(OF_128[0])),
+            Algorithm::Windows(Tile::Narrow) => Some(whole(OF_128[1])),
+            Algorithm::WindowsInParts(count) if self.can_be_in_parts() => {
+                all.map(|index| in_parts(index, count.clamp(1, MAX_PARTS))).reduce(faster)
             }
-            Algorithm::Auto | Algorithm::Gather(_) => {
-                let counts = 2..=MAX_PARTS.min(self.stages);
-                all.flat_map(|index| {
-                    counts.clone().map(move |count| in_parts(index, count)).chain([whole(index)])
+            Algorithm::Auto | Algorithm::Gather(_) | Algorithm::WindowsInParts(_) => all
+                .flat_map(|index| {
+                    let whole = whole(index);
+                    let counts = self.counts(multiprocessors, &whole);
+                    counts.map(move |count| in_parts(index, count)).chain([whole])
                 })
-                .fold(whole(0).never(), faster)
-            }
-        }
+                .reduce(faster),
+        };
+        cut.unwrap_or_else(|| whole(0))
     }
 }
 

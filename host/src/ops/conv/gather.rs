@@ -89,7 +89,7 @@ pub(super) fn input_gradient<T: Kernels>(
 /// Microseconds of a block of a gather, and of an element of k, where few blocks run (H200).
 const TILE_US: f64 = 4.2;
 const STEP_US: f64 = 0.014;
-/// Microseconds until a small tensor has room to be read by windows.
+/// Microseconds until a small tensor has room to be read by windows: two small launches. Not timed alone.
 pub(super) const ROOM_US: f64 = 4.0;
 
 /// A pass that the copy engine can feed, and its kernels.

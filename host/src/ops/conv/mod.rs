@@ -183,7 +183,7 @@ impl Conv2d {
         let problem = self.problem(operation, check::sides(operation, "x", x)?, filters)?;
         let grouped = |of| grouped::Plan::new(stream, x.dtype(), self.algorithm, &problem, of);
         by_type!(x.dtype(), (operation, "x"), T => {
-            if self.multiplies(stream, x.dtype(), &problem, problem.x) {
+            if self.multiplies(stream, x.dtype(), &problem, problem.shape.channels) {
                 pointwise::forward::<T>(stream, &problem, x, filters, fused)
             } else if depthwise::computes(self.algorithm, &problem) {
                 depthwise::forward::<T>(stream, &problem, x, filters, fused)
@@ -219,7 +219,7 @@ impl Conv2d {
         problem.check_result(operation, gradient)?;
         let grouped = |of| grouped::Plan::new(stream, filters.dtype(), self.algorithm, &problem, of);
         by_type!(gradient.dtype(), (operation, "the gradient"), T => {
-            if self.multiplies(stream, filters.dtype(), &problem, problem.y) {
+            if self.multiplies(stream, filters.dtype(), &problem, problem.shape.filters) {
                 pointwise::input_gradient::<T>(stream, &problem, gradient, filters)
             } else if depthwise::computes(self.algorithm, &problem) {
                 depthwise::input_gradient::<T>(stream, &problem, gradient, filters)
@@ -266,10 +266,11 @@ impl Conv2d {
         })
     }
 
-    /// Whether it is computed as a product of matrices, where its windows are of a tensor of these sides.
-    fn multiplies(&self, stream: &Stream, dtype: DType, problem: &check::Problem, read: [usize; 4]) -> bool {
+    /// Whether it is computed as a product of matrices, where windows are of a tensor of so many channels.
+    fn multiplies(&self, stream: &Stream, dtype: DType, problem: &check::Problem, channels: u32) -> bool {
+        let conv::problem::Convolution { images, height, width, .. } = problem.shape;
         self.algorithm == Algorithm::Auto
             && problem.is_pointwise()
-            && windows::leaves_to_products(stream, dtype, read)
+            && windows::leaves_to_products(stream, dtype, [images, height.input, width.input, channels])
     }
 }

@@ -21,10 +21,11 @@ use super::operand::Kernels;
 use super::windows::{self, Pass, WindowKernels};
 use super::{Activation, Algorithm, classes};
 
-/// Microseconds until filters are copied: the launch, and bytes (H200).
+/// Microseconds until filters are copied: the launch, and bytes. Not timed alone: what small launches take,
+/// and a quarter of memory's rate.
 const COPY_US: f64 = 2.5;
 const COPY_BYTES_PER_US: f64 = 1e6;
-/// Of other ways' estimated time, at most.
+/// Of other ways' estimated time, at most: estimates are off by as much.
 const CLEARLY: f64 = 0.9;
 
 /// Such a gradient.

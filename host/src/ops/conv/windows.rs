@@ -225,16 +225,13 @@ pub(super) fn is_large(sides: [u32; 4]) -> bool {
     sides.iter().fold(BYTES, |bytes, &side| bytes.saturating_mul(side.into())) >= LEAST_BYTES
 }
 
-/// Whether a convolution of 1 x 1 that reads such a tensor is a product of matrices: all but those of few
-/// channels that windows bring.
-pub(super) fn leaves_to_products(stream: &Stream, dtype: DType, read: [usize; 4]) -> bool {
-    let Ok(sides) = read.map(u32::try_from).into_iter().collect::<Result<Vec<u32>, _>>() else { return true };
-    let Ok(sides) = <[u32; 4]>::try_from(sides) else { return true };
-    let channels = sides[3];
-    if kernels(dtype).is_none() || stream.device().arch() != ARCH {
-        return channels > FEW_CHANNELS;
-    }
-    channels > FEW_CHANNELS || !can_read(stream, 1, channels) || !is_large(sides)
+/// Whether a convolution of 1 x 1 that reads a tensor of these sides is a product of matrices: with more than
+/// [`FEW_CHANNELS`], and on a device with windows all but those that windows bring.
+pub(super) fn leaves_to_products(stream: &Stream, dtype: DType, read: [u32; 4]) -> bool {
+    let [.., channels] = read;
+    let has_windows = kernels(dtype).is_some() && stream.device().arch() == ARCH;
+    let is_brought = !has_windows || can_read(stream, 1, channels) && is_large(read);
+    channels > FEW_CHANNELS || !is_brought
 }
 
 /// A forward pass that these kernels can do.

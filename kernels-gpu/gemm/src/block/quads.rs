@@ -3,7 +3,7 @@
 //! ```text
 //!   A, by quads                 B, by quads                     a thread, for four elements of k:
 //!   row 0   k0 k1 k2 k3         column 0   k0 k1 k2 k3          its 8 rows of A, in 32 registers
-//!   row 1   k0 k1 k2 k3         column 1   ..                   column by column of B: 4 loads' worth of products, 32
+//!   row 1   k0 k1 k2 k3         column 1   ..                   32 products for each column of B
 //! ```
 //! A thread reads as many units as of tiles that lie `[k][line]`: it needs the same elements. But 16 bytes
 //! come to shared memory at once, where copies that turn a tile bring four.
