@@ -22,9 +22,7 @@
 //! thread reads its values of `A` and `B` by 16-byte loads without bank conflicts, one column ahead. Four
 //! blocks share a multiprocessor, so that one's barrier is filled with the others' arithmetic.
 //!
-//! No order is copied first. Operands with k side by side come to shared memory as they lie, 16 bytes at a
-//! time, where lines begin at 16-byte boundaries, and threads read four elements of k at a time. Other ones
-//! are turned on their way.
+//! Operands are turned on their way to shared memory where they have to be, so no order is copied first.
 //! Parts of k may go to different blocks, which [`crate::sm90::split_k`] adds. An element of `C` is a chain
 //! of fused multiply-adds for each warp along k and each part, and these are added in order: results are
 //! bitwise repeatable, and do not depend on orders and alignment.

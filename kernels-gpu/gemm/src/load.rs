@@ -1,14 +1,12 @@
 //! Copies of operand tiles from global to shared memory for [`crate::gemm_f32`], for every order.
 //!
 //! An operand is *lines*, rows of A or columns of B, of `k` elements. A tile lies `[k][line]` in shared
-//! memory, and threads read neighbouring lines of one k at a time; or `[line][k]`, where lines come by
-//! quads, four elements of k, and threads read those.
+//! memory, because threads read neighbouring lines of one k at a time.
 //!
 //! | the operand has | copies of a warp |
 //! |---|---|
 //! | lines side by side, at 16-byte boundaries | 16 bytes along the lines |
 //! | lines side by side | an element each, along the lines |
-//! | k side by side, lines at 16-byte boundaries | 16 bytes along k |
 //! | k side by side | an element each, which turns the tile: runs of 8 k of four lines |
 //!
 //! Lines behind the last one are zeros, or copies of others: their sums are not stored. (All copies of one
@@ -23,9 +21,6 @@ use layout::UNIT_BYTES;
 /// Neighbouring elements along k that neighbouring threads copy: one 32-byte sector, and with four lines a
 /// warp no two lanes store to the same bank.
 const RUN: u32 = 8;
-
-/// Quads that all banks of shared memory have room for.
-const BANK_QUADS: u32 = 8;
 
 /// A matrix as its lines.
 #[derive(Clone, Copy)]
@@ -49,8 +44,6 @@ enum Way {
     Across,
     /// Elements along k.
     Along,
-    /// 16 bytes along k.
-    Quads,
 }
 
 /// The size of an operand's tile.
@@ -61,27 +54,10 @@ pub(crate) trait Tile {
     const DEPTH: u32;
     /// Threads that copy it.
     const THREADS: u32;
-    /// Lanes of a warp that read different lines: each has four neighbours.
-    const LANES: u32;
-    /// Quads of a line.
-    const QUADS: u32 = Self::DEPTH / VECTOR;
     /// Floats from one k to the next: the padding spreads a turned run over the banks.
     const PITCH: u32 = Self::LINES + VECTOR;
     /// Bytes in shared memory.
     const BYTES: u32 = Self::DEPTH * Self::PITCH * ELEMENT;
-
-    /// Where a quad of a line is in a tile that lies `[line][k]`. The lines that the lanes read at a time lie
-    /// one behind the other: the first neighbours of all lanes, then the second ones. Quads of a line change
-    /// places, so that the lanes meet in no bank.
-    #[inline(always)]
-    fn quad(line: u32, quad: u32) -> u32 {
-        let place = line / (VECTOR * Self::LANES) * (VECTOR * Self::LANES)
-            + line % VECTOR * Self::LANES
-            + line / VECTOR % Self::LANES;
-        // Lines as long as all banks are flipped one by one, shorter ones together.
-        let flip = place * Self::QUADS / BANK_QUADS % Self::QUADS;
-        place * (Self::DEPTH * ELEMENT) + (quad ^ flip) * UNIT_BYTES
-    }
 }
 
 /// The copies of one operand of a block, tile after tile.
@@ -105,12 +81,11 @@ impl<T: Tile> Loader<T> {
         const { assert!(T::LINES.is_multiple_of(Self::LINES_AT_ONCE) && T::DEPTH.is_multiple_of(RUN)) };
         let Lines { base, line, step, count } = lines;
         let unit = u64::from(VECTOR);
-        let begins_at_unit = (base as usize).is_multiple_of(UNIT_BYTES as usize);
-        let is_aligned = begins_at_unit && step.is_multiple_of(unit) && count.is_multiple_of(VECTOR);
+        let is_aligned = (base as usize).is_multiple_of(UNIT_BYTES as usize)
+            && step.is_multiple_of(unit)
+            && count.is_multiple_of(VECTOR);
         let thread = thread::thread_idx_x();
-        let (way, (at, k)) = if step == 1 && begins_at_unit && line.is_multiple_of(unit) {
-            (Way::Quads, Self::place_quads(thread))
-        } else if step == 1 {
+        let (way, (at, k)) = if step == 1 {
             (Way::Along, Self::place_along(thread))
         } else if is_aligned {
             (Way::Units, Self::place_across::<VECTOR>(thread))
@@ -119,30 +94,11 @@ impl<T: Tile> Loader<T> {
         };
         // Lines behind the last one become others of this thread's, or zeros where it has none.
         let left = count - first;
-        let at_once = match way {
-            Way::Along => Self::LINES_AT_ONCE,
-            Way::Quads => Self::LINES_BY_QUADS,
-            Way::Units | Way::Across => T::THREADS,
-        };
+        let at_once = if way == Way::Along { Self::LINES_AT_ONCE } else { T::THREADS };
         let inside = left.saturating_sub(at).div_ceil(at_once);
         let at = if at < left { at } else { 0 };
         let place = u64::from(first + at) * line + u64::from(k) * step;
         Self { lines, source: base.wrapping_add(place as usize), way, inside, tile: PhantomData }
-    }
-
-    /// Lines that the block copies at a time by quads.
-    const LINES_BY_QUADS: u32 = T::THREADS / T::QUADS;
-
-    /// Does the tile lie `[line][k]`?
-    #[inline(always)]
-    pub fn is_by_quads(&self) -> bool {
-        self.way == Way::Quads
-    }
-
-    /// Line and k, within the tile, of a thread's first copy by quads.
-    #[inline(always)]
-    fn place_quads(thread: u32) -> (u32, u32) {
-        (thread / T::QUADS, thread % T::QUADS * VECTOR)
     }
 
     /// Line and k, within the tile, of a thread's first copy along k.
@@ -177,7 +133,6 @@ impl<T: Tile> Loader<T> {
                 Way::Units => self.across::<VECTOR>(tile, thread, step, left),
                 Way::Across => self.across::<1>(tile, thread, step, left),
                 Way::Along => self.along(tile, thread, nothing, left),
-                Way::Quads => self.quads(tile, thread, nothing, left),
             }
         }
         self.source = self.source.wrapping_add((u64::from(T::DEPTH) * step) as usize);
@@ -223,28 +178,6 @@ impl<T: Tile> Loader<T> {
                 // SAFETY: inside of the matrix; else nothing is read.
                 unsafe { copy::<1>(to, from.wrapping_add((j * RUN) as usize), k + j * RUN < left) };
             }
-            from = from.wrapping_add(if i + 1 < inside { further as usize } else { 0 });
-        }
-    }
-
-    /// Copies 16 bytes along k at a time.
-    ///
-    /// # Safety
-    /// As for [`Self::start`].
-    #[inline(always)]
-    unsafe fn quads(&self, tile: u32, thread: u32, nothing: u32, left: u32) {
-        // Two copies further on, lines lie where they do, so many bytes on.
-        const { assert!((2 * Self::LINES_BY_QUADS).is_multiple_of(VECTOR * T::LANES)) };
-        let (line, k) = Self::place_quads(thread);
-        let to = [0, Self::LINES_BY_QUADS].map(|further| tile + T::quad(line + further, k / VECTOR));
-        let bytes = left.saturating_sub(k).min(VECTOR) * ELEMENT;
-        let (inside, pitch) = (self.inside + nothing, self.lines.line + u64::from(nothing));
-        let further = u64::from(Self::LINES_BY_QUADS) * pitch;
-        let mut from = self.source;
-        for i in 0..T::LINES / Self::LINES_BY_QUADS {
-            let to = to[i as usize % 2] + i / 2 * (2 * Self::LINES_BY_QUADS * T::DEPTH * ELEMENT);
-            // SAFETY: inside of the matrix, an aligned unit or what the line has of it; else nothing is read.
-            unsafe { async_copy::copy_cg_zfill(to, from, bytes) };
             from = from.wrapping_add(if i + 1 < inside { further as usize } else { 0 });
         }
     }
