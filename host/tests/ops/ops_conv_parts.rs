@@ -11,7 +11,7 @@ use reference::matmul;
 use testkit::{Family, compare};
 
 /// This algorithm, or what a device without windows has.
-fn of_device(stream: &Stream, algorithm: Algorithm) -> Algorithm {
+pub fn of_device(stream: &Stream, algorithm: Algorithm) -> Algorithm {
     if stream.device().arch().major == 9 { algorithm } else { Algorithm::Auto }
 }
 

@@ -175,13 +175,13 @@ impl ByClasses {
     ) -> Result<()> {
         let Self { problem, columns, walk, classes: [width, height] } = *self;
         let Convolution { images, channels, filters: depth, .. } = problem;
-        let windows = walk.windows(depth);
+        let windows = walk.windows(depth.next_multiple_of(DEPTH));
         let m = images * walk.counts[0] * walk.counts[1];
         let batch = width.count * height.count;
         let Cut { index, tiles, .. } = self.cut(stream, kernels, algorithm);
         let ClassKernel { entry, launch } = kernels[index];
         let maps = [
-            walk.map(gradient.span_bytes()?, images, depth, entry.block[0])?,
+            walk.map(gradient.span_bytes()?, images, depth, [DEPTH, entry.block[0]])?,
             boxes(filters.span_bytes()?, [channels, windows.taps[1], depth], [DEPTH, 1, DEPTH])?,
         ];
         // Classes have a k of their own.

@@ -4,7 +4,7 @@
 //! the copy engine needs for its rows once all multiprocessors copy. Rows of channels that do not begin at
 //! lines of 128 bytes take it nearly twice as long. Few blocks wait for each stage instead.
 
-use conv::sm90::{DEPTH, Entry};
+use conv::sm90::{DEPTH, Entry, filters_of_box};
 
 use crate::stream::Stream;
 
@@ -16,6 +16,11 @@ use super::{Algorithm, Tile};
 /// 60 took; no convolution of them has 0.72, which follows from twice the products of 128 x 128.
 const STAGE_US: [[[f64; 2]; 2]; 3] =
     [[[0.57, 0.72], [0.57, 0.92]], [[0.29, 0.38], [0.33, 0.57]], [[0.14, 0.26], [0.27, 0.40]]];
+/// Requests that a multiprocessor's copy engine makes in a microsecond: of few blocks, and where all
+/// multiprocessors have one. A row of a box is one, and one more where it lacks channels or straddles lines.
+const REQUESTS_PER_US: [f64; 2] = [1300.0, 750.0];
+/// Products of a stage, of 64 along k, that a multiprocessor makes in a microsecond: 128 x 128 in 0.29.
+const PRODUCTS_PER_US: f64 = 128.0 * 128.0 / 0.29;
 /// Kernels of 128 x 128 and of 128 x 64, for which that table is too.
 const OF_128: [usize; 2] = [1, 2];
 /// Microseconds of a launch beside its stages, about.
@@ -42,22 +47,36 @@ pub(super) struct Sides {
     pub m: u32,
     pub n: u32,
     pub stages: u32,
-    /// Channels fill the stages.
-    pub is_aligned: bool,
+    /// Microseconds of a stage by each kernel of the table: of few blocks, and where all multiprocessors have
+    /// one.
+    pub stage_us: [[f64; 2]; 3],
 }
 
 impl Sides {
     /// Of so many taps of so many channels.
     pub fn new([batch, m, n]: [u32; 3], taps: u32, channels: u32) -> Self {
-        let (stages, is_aligned) = (taps * channels.div_ceil(DEPTH), channels.is_multiple_of(DEPTH));
-        Self { batch, m, n, stages, is_aligned }
+        let is_aligned = channels.is_multiple_of(DEPTH);
+        let stage_us = STAGE_US.map(|kernel| kernel[usize::from(!is_aligned)]);
+        Self { batch, m, n, stages: taps * channels.div_ceil(DEPTH), stage_us }
+    }
+
+    /// Of several taps a stage, each with `depth` channels, of which the tensor has so many.
+    pub fn few([m, n]: [u32; 2], taps: u32, [channels, depth]: [u32; 2], entries: [Entry; 2]) -> Self {
+        let of_row = if channels == depth { 1 } else { 2 } * (DEPTH / depth);
+        let stage_us = |Entry { block: [block_m, block_n], .. }: Entry| {
+            let requests = f64::from(block_m * of_row + filters_of_box(n, block_n));
+            let least = f64::from(block_m) * f64::from(block_n) / PRODUCTS_PER_US;
+            REQUESTS_PER_US.map(|rate| least.max(requests / rate))
+        };
+        let [wide, narrow] = entries.map(stage_us);
+        Self { batch: 1, m, n, stages: (taps * depth).div_ceil(DEPTH), stage_us: [wide, narrow, narrow] }
     }
 
     /// Whole, by kernel `index` of the table, of these tiles.
     fn whole(&self, multiprocessors: u32, index: usize, [block_m, block_n]: [u32; 2]) -> Cut {
         let tiles = [self.batch, self.m.div_ceil(block_m), self.n.div_ceil(block_n)].map(u64::from);
         let tiles = tiles.iter().product();
-        let [alone, all] = STAGE_US[index][usize::from(!self.is_aligned)];
+        let [alone, all] = self.stage_us[index];
         let rounds = tiles as f64 / f64::from(multiprocessors.max(1));
         let stage_us = alone + (all - alone) * rounds.min(1.0);
         let time_us = LAUNCH_US + rounds.ceil() * f64::from(self.stages) * stage_us;
@@ -99,8 +118,8 @@ impl Sides {
         self.m.checked_mul(self.n).is_some()
     }
 
-    /// The same of all three kernels, and into parts.
-    pub fn cut(&self, stream: &Stream, algorithm: Algorithm, entries: [Entry; 3]) -> Cut {
+    /// The same of all kernels of the table, and into parts. The last one is the narrowest.
+    pub fn cut<const N: usize>(&self, stream: &Stream, algorithm: Algorithm, entries: [Entry; N]) -> Cut {
         let multiprocessors = stream.device().properties().sm_count;
         let whole = |index: usize| self.whole(multiprocessors, index, entries[index].block);
         let in_parts =
@@ -109,7 +128,7 @@ impl Sides {
         let cut = match algorithm {
             Algorithm::TallWindows => Some(whole(0)),
             Algorithm::Windows(Tile::Wide) => Some(whole(OF_128[0])),
-            Algorithm::Windows(Tile::Narrow) => Some(whole(OF_128[1])),
+            Algorithm::Windows(Tile::Narrow) => Some(whole(N - 1)),
             Algorithm::WindowsInParts(count) if self.can_be_in_parts() => {
                 all.map(|index| in_parts(index, count.clamp(1, MAX_PARTS))).reduce(faster)
             }

@@ -89,8 +89,17 @@ pub(super) fn input_gradient<T: Kernels>(
 /// Microseconds of a block of a gather, and of an element of k, where few blocks run (H200).
 const TILE_US: f64 = 4.2;
 const STEP_US: f64 = 0.014;
-/// Microseconds until a small tensor has room to be read by windows: two small launches. Not timed alone.
-pub(super) const ROOM_US: f64 = 4.0;
+/// Where multiprocessors have two blocks, this many times as long: 57.2 us for 81 x 45 x 45 x 16 to 88,
+/// 66.4 for 10 x 86 x 86 x 24 to 216, 77.8 for 3 x 157 x 157 x 16 to 376, 3 x 3 (H200).
+const SHARED: f64 = 1.8;
+/// Microseconds until a small tensor has room to be read by windows, or filters have channels of zeros: two
+/// small launches. Not timed alone.
+const ROOM_US: f64 = 4.0;
+
+/// Microseconds of the copies that windows want.
+pub(super) fn copies_us(pass: &windows::Pass) -> f64 {
+    [!pass.is_large(), pass.pads()].map(|copies| if copies { ROOM_US } else { 0.0 }).iter().sum()
+}
 
 /// A pass that the copy engine can feed, and its kernels.
 enum ByWindows {
@@ -104,9 +113,10 @@ impl ByWindows {
             let (kernels, pass) = (windows::kernels(T::DTYPE)?, windows::Pass::new(stream, gather.problem)?);
             let is_faster = || {
                 let cut = pass.cut(stream, kernels, Algorithm::Auto);
-                algorithm == Algorithm::Auto && ROOM_US + cut.time_us < time_us(stream, gather)
+                algorithm == Algorithm::Auto && copies_us(&pass) + cut.time_us < time_us(stream, gather)
             };
-            (pass.is_large() || is_faster()).then_some(Self::Forward(kernels, pass))
+            let is_asked_for = algorithm != Algorithm::Auto && pass.is_large();
+            (is_asked_for || copies_us(&pass) == 0.0 || is_faster()).then_some(Self::Forward(kernels, pass))
         } else {
             let classes = classes::ByClasses::new(stream, gather.problem, gather.columns)?;
             Some(Self::Backward(classes::kernels(T::DTYPE)?, classes))
@@ -157,7 +167,8 @@ pub(super) fn time_us(stream: &Stream, gather: &Gather) -> f64 {
         true => gather.problem.channels,
         false => gather.problem.filters,
     };
-    waves * (TILE_US + STEP_US * taps * f64::from(depth))
+    let shared = if blocks > u64::from(multiprocessors) { SHARED } else { 1.0 };
+    waves * shared * (TILE_US + STEP_US * taps * f64::from(depth))
 }
 
 /// A result by windows, in parts of k where that is estimated to be faster.
@@ -171,7 +182,8 @@ pub(super) fn by_windows<T: Kernels>(
 ) -> Result<()> {
     let cut = pass.cut(stream, kernels, algorithm);
     let room = if pass.is_large() { None } else { Some(pass.with_room(stream, operands[0])?) };
-    let operands = [room.as_ref().unwrap_or(operands[0]), operands[1]];
+    let padded = if pass.pads() { Some(pass.padded(stream, operands[1])?) } else { None };
+    let operands = [room.as_ref().unwrap_or(operands[0]), padded.as_ref().unwrap_or(operands[1])];
     if cut.parts == 1 {
         let target = Target::Result(out.into_view::<T>()?.bytes());
         return pass.run(stream, kernels, &cut, operands, (bias, activation), target);

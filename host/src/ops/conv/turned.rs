@@ -16,7 +16,7 @@ use crate::stream::Stream;
 use crate::tensor::{Shape, Tensor};
 
 use super::check::Problem;
-use super::gather::{ROOM_US, by_windows, time_us as time_us_of_gather};
+use super::gather::{by_windows, copies_us, time_us as time_us_of_gather};
 use super::operand::Kernels;
 use super::windows::{self, Pass, WindowKernels};
 use super::{Activation, Algorithm, classes};
@@ -57,9 +57,8 @@ impl Turned {
         }
         let filter_bytes =
             f64::from(turned.filter_elements()) * f64::from(turned.filters) * T::DTYPE.size() as f64;
-        let room_us = if pass.is_large() { 0.0 } else { ROOM_US };
-        let copy_us = COPY_US + filter_bytes / COPY_BYTES_PER_US;
-        let time_us = pass.cut(stream, kernels, algorithm).time_us + room_us + copy_us;
+        let copy_us = copies_us(&pass) + COPY_US + filter_bytes / COPY_BYTES_PER_US;
+        let time_us = pass.cut(stream, kernels, algorithm).time_us + copy_us;
         let classes = classes::ByClasses::new(stream, gather.problem, gather.columns);
         let other_us = match (classes, classes::kernels(T::DTYPE)) {
             (Some(classes), Some(kernels)) => classes.cut(stream, kernels, algorithm).time_us,

@@ -2,11 +2,15 @@
 
 use conv::problem::{Axis, Convolution};
 use conv::sm90::{
-    Arguments, ArgumentsArgs, Bf16x64, Bf16x128, Bf16x256, DEPTH, Entry, F16x64, F16x128, F16x256,
+    Arguments, ArgumentsArgs, Bf16x64, Bf16x128, Bf16x128By16, Bf16x128By32, Bf16x256, Bf16x256By16,
+    Bf16x256By32, DEPTH, Entry, F16x64, F16x128, F16x128By16, F16x128By32, F16x256, F16x256By16, F16x256By32,
     WeightBf16x128, WeightBf16x192, WeightF16x128, WeightF16x192, Windows, conv_weight_windows_bf16_128x128,
     conv_weight_windows_bf16_128x192, conv_weight_windows_f16_128x128, conv_weight_windows_f16_128x192,
-    conv_windows_bf16_128x64, conv_windows_bf16_128x128, conv_windows_bf16_256x128, conv_windows_f16_128x64,
-    conv_windows_f16_128x128, conv_windows_f16_256x128,
+    conv_windows_bf16_128x64, conv_windows_bf16_128x128, conv_windows_bf16_256x128,
+    conv_windows_c16_bf16_128x128, conv_windows_c16_bf16_128x256, conv_windows_c16_f16_128x128,
+    conv_windows_c16_f16_128x256, conv_windows_c32_bf16_128x128, conv_windows_c32_bf16_128x256,
+    conv_windows_c32_f16_128x128, conv_windows_c32_f16_128x256, conv_windows_f16_128x64,
+    conv_windows_f16_128x128, conv_windows_f16_256x128, filters_of_box,
 };
 use conv::weight::{Parts as SumParts, Stored};
 use cuda_std::kernel::{Kernel, Map, PtrMut, Value};
@@ -36,6 +40,9 @@ const BYTES: u64 = 2;
 const LEAST_BYTES: u64 = 128 * 1024;
 /// Channels from which a stage of 64 is worth it.
 const LEAST_CHANNELS: u32 = 32;
+/// Channels of a tap in stages of several taps, where there are no more and at least [`LEAST_FEW`].
+const FEW: [u32; 2] = [16, 32];
+const LEAST_FEW: u32 = 9;
 /// Corners of windows, and steps to their taps, that a map can have in two dimensions.
 pub(super) const CORNERS: std::ops::Range<i64> = -128..128;
 pub(super) const MOST_OFFSET: u64 = 255;
@@ -63,6 +70,8 @@ pub(super) struct WindowKernel {
 /// The kernels of an element type: wide ones first.
 pub(super) struct WindowKernels {
     forward: [WindowKernel; 3],
+    /// Of several taps a stage, of [`FEW`] channels.
+    few: [[WindowKernel; 2]; 2],
     weight: [WindowKernel; 2],
     ty: Type,
 }
@@ -77,6 +86,16 @@ pub(super) const BF16: WindowKernels = WindowKernels {
         kernel::<conv_windows_bf16_128x128>(Bf16x128::ENTRY),
         kernel::<conv_windows_bf16_128x64>(Bf16x64::ENTRY),
     ],
+    few: [
+        [
+            kernel::<conv_windows_c16_bf16_128x256>(Bf16x256By16::ENTRY),
+            kernel::<conv_windows_c16_bf16_128x128>(Bf16x128By16::ENTRY),
+        ],
+        [
+            kernel::<conv_windows_c32_bf16_128x256>(Bf16x256By32::ENTRY),
+            kernel::<conv_windows_c32_bf16_128x128>(Bf16x128By32::ENTRY),
+        ],
+    ],
     weight: [
         kernel::<conv_weight_windows_bf16_128x192>(WeightBf16x192::ENTRY),
         kernel::<conv_weight_windows_bf16_128x128>(WeightBf16x128::ENTRY),
@@ -89,6 +108,16 @@ pub(super) const F16: WindowKernels = WindowKernels {
         kernel::<conv_windows_f16_256x128>(F16x256::ENTRY),
         kernel::<conv_windows_f16_128x128>(F16x128::ENTRY),
         kernel::<conv_windows_f16_128x64>(F16x64::ENTRY),
+    ],
+    few: [
+        [
+            kernel::<conv_windows_c16_f16_128x256>(F16x256By16::ENTRY),
+            kernel::<conv_windows_c16_f16_128x128>(F16x128By16::ENTRY),
+        ],
+        [
+            kernel::<conv_windows_c32_f16_128x256>(F16x256By32::ENTRY),
+            kernel::<conv_windows_c32_f16_128x128>(F16x128By32::ENTRY),
+        ],
     ],
     weight: [
         kernel::<conv_weight_windows_f16_128x192>(WeightF16x192::ENTRY),
@@ -176,30 +205,40 @@ impl Walk {
         })
     }
 
-    /// The windows as a kernel takes them, of so many channels.
+    /// The windows as a kernel takes them, of so many channels, a multiple of [`DEPTH`] for all but stages of
+    /// several taps.
     pub fn windows(&self, channels: u32) -> Windows {
         let Self { counts, strides, lower, dilations, taps, is_reversed, .. } = *self;
         let taps = [taps[0], taps[0] * taps[1]];
         let tap = if is_reversed { [taps[1] - 1, u32::MAX] } else { [0, 1] };
-        Windows { counts, strides, lower, dilations, taps, tap, channels: channels.next_multiple_of(DEPTH) }
+        Windows { counts, strides, lower, dilations, taps, tap, channels }
     }
 
-    /// The map of `windows` windows at a time over a tensor of `images` and `channels`.
+    /// The map of `windows` windows of `depth` channels at a time over a tensor of `images` and `channels`.
     pub fn map<'a>(
         &self,
         tensor: DeviceView<'a, u8>,
         images: u32,
         channels: u32,
-        windows: u32,
+        [depth, windows]: [u32; 2],
     ) -> Result<TensorMap<'a>> {
         let [width, height] = self.sides.map(|side| side as usize);
         let [strides, lower, upper] = [self.strides.map(|stride| stride as i32), self.lower, self.upper];
         let dims = [channels as usize, width, height, images as usize];
-        let tiling = Tiling::windows(dims, DEPTH, windows, [lower[0], lower[1], 0], [upper[0], upper[1], 0])
+        let tiling = Tiling::windows(dims, depth, windows, [lower[0], lower[1], 0], [upper[0], upper[1], 0])
             .element_strides([1, strides[0] as u32, strides[1] as u32, 1])
-            .swizzle(Swizzle::B128)
+            .swizzle(swizzle(depth))
             .l2_promotion(L2Promotion::B128);
         TensorMap::new(tensor.cast::<u16>(), &tiling)
+    }
+}
+
+/// The swizzle of lines of so many elements.
+fn swizzle(elements: u32) -> Swizzle {
+    match u64::from(elements) * BYTES {
+        128 => Swizzle::B128,
+        64 => Swizzle::B64,
+        _ => Swizzle::B32,
     }
 }
 
@@ -209,7 +248,7 @@ pub(super) fn boxes<'a>(
     dims: [u32; 3],
     box_dims: [u32; 3],
 ) -> Result<TensorMap<'a>> {
-    let swizzle = if u64::from(box_dims[0]) * BYTES == 128 { Swizzle::B128 } else { Swizzle::B64 };
+    let swizzle = swizzle(box_dims[0]);
     let tiling =
         Tiling::new(dims.map(|dim| dim as usize), box_dims).swizzle(swizzle).l2_promotion(L2Promotion::B128);
     TensorMap::new(tensor.cast::<u16>(), &tiling)
@@ -217,7 +256,12 @@ pub(super) fn boxes<'a>(
 
 /// Whether tensors of so many channels are read by windows on this device: as many as a stage is worth.
 pub(super) fn can_read(stream: &Stream, groups: u32, channels: u32) -> bool {
-    stream.device().arch() == ARCH && groups == 1 && channels >= LEAST_CHANNELS
+    has_windows(stream, groups) && channels >= LEAST_CHANNELS
+}
+
+/// Whether tensors of so many groups are read by windows on this device.
+fn has_windows(stream: &Stream, groups: u32) -> bool {
+    stream.device().arch() == ARCH && groups == 1
 }
 
 /// Whether a tensor of these sides has [`LEAST_BYTES`].
@@ -247,8 +291,26 @@ impl Pass {
     /// groups, with filters in whole units.
     pub fn new(stream: &Stream, problem: Convolution) -> Option<Self> {
         let Convolution { groups, channels, filters, .. } = problem;
-        let is_possible = can_read(stream, groups, channels) && filters.is_multiple_of(8);
-        Some(Self { problem, walk: Walk::new(&problem)? }).filter(|_| is_possible)
+        let pass = Self { problem, walk: Walk::new(&problem)? };
+        let least = if pass.few().is_some() { LEAST_FEW } else { LEAST_CHANNELS };
+        let is_possible = has_windows(stream, groups) && channels >= least && filters.is_multiple_of(8);
+        Some(pass).filter(|_| is_possible)
+    }
+
+    /// Which of [`FEW`] a tap has, if stages have several.
+    fn few(&self) -> Option<usize> {
+        let has_taps = self.walk.taps != [1; 2];
+        FEW.iter().position(|&few| has_taps && self.problem.channels <= few)
+    }
+
+    /// Channels of a tap in the filters' matrix, or of a stage.
+    fn depth(&self) -> u32 {
+        self.few().map_or(DEPTH, |index| FEW[index])
+    }
+
+    /// Whether filters are copied, with channels of zeros.
+    pub fn pads(&self) -> bool {
+        self.few().is_some() && self.problem.channels < self.depth()
     }
 
     /// The same with the filters' taps from the last one on.
@@ -272,6 +334,15 @@ impl Pass {
         Ok(room)
     }
 
+    /// The filters with as many channels as a tap has in stages of several, if they [lack](Self::pads) some.
+    pub fn padded(&self, stream: &Stream, filters: &Tensor) -> Result<Tensor> {
+        let sides = filters.shape().sides();
+        let (last, depth) = (sides.len() - 1, self.depth() as usize);
+        let mut padded = Tensor::zeros(stream, &[&sides[..last], &[depth]].concat(), filters.dtype())?;
+        copy_into(stream, filters, padded.view_mut()?.slice(last, 0..sides[last])?)?;
+        Ok(padded)
+    }
+
     /// Windows, and filters.
     fn sides(&self) -> [u32; 2] {
         [self.problem.images * self.walk.counts[0] * self.walk.counts[1], self.problem.filters]
@@ -281,8 +352,17 @@ impl Pass {
     pub fn cut(&self, stream: &Stream, kernels: &WindowKernels, algorithm: Algorithm) -> Cut {
         let (Self { problem, walk }, [m, n]) = (self, self.sides());
         let taps = walk.taps[0] * walk.taps[1];
-        let sides = Sides::new([1, m, n], taps, problem.channels);
-        sides.cut(stream, algorithm, kernels.forward.map(|kernel| kernel.entry))
+        match self.few() {
+            Some(index) => {
+                let entries = kernels.few[index].map(|kernel| kernel.entry);
+                let sides = Sides::few([m, n], taps, [problem.channels, FEW[index]], entries);
+                sides.cut(stream, algorithm, entries)
+            }
+            None => {
+                let sides = Sides::new([1, m, n], taps, problem.channels);
+                sides.cut(stream, algorithm, kernels.forward.map(|kernel| kernel.entry))
+            }
+        }
     }
 
     /// The sums of so many parts, and what becomes of them.
@@ -312,11 +392,18 @@ impl Pass {
     ) -> Result<()> {
         let Self { problem, walk } = *self;
         let (channels, images) = (problem.channels, read.shape().sides()[0] as u32);
-        let (windows, [m, n]) = (walk.windows(channels), self.sides());
-        let kernel = kernels.forward[cut.index];
+        let (depth, [m, n]) = (self.depth(), self.sides());
+        let windows = walk.windows(channels.next_multiple_of(depth));
+        let kernel = match self.few() {
+            Some(index) => kernels.few[index][cut.index],
+            None => kernels.forward[cut.index],
+        };
         let [block_m, block_n] = kernel.entry.block;
-        let taps = windows.taps[1];
-        let filter_map = boxes(filters.span_bytes()?, [channels, taps, n], [DEPTH, 1, block_n])?;
+        let (taps, box_n) = (windows.taps[1], filters_of_box(n, block_n));
+        let filter_map = match self.few() {
+            Some(_) => boxes(filters.span_bytes()?, [depth * taps, n, 1], [DEPTH, box_n, 1])?,
+            None => boxes(filters.span_bytes()?, [channels, taps, n], [DEPTH, 1, box_n])?,
+        };
         let is_plain = bias.is_none() && activation == Activation::None;
         let (format, out_map, data) = match &target {
             Target::Sums(sums) => {
@@ -336,7 +423,7 @@ impl Pass {
             }
         };
         let launched = Launch {
-            maps: [walk.map(read.span_bytes()?, images, channels, block_m)?, filter_map, out_map],
+            maps: [walk.map(read.span_bytes()?, images, channels, [depth, block_m])?, filter_map, out_map],
             shape: GemmShape::new([m, n, cut.stages * DEPTH], cut.parts, RASTER_GROUP),
             output: OutputParams { row: n.into(), matrix: u64::from(m) * u64::from(n), format },
             windows,
@@ -403,7 +490,8 @@ impl Parts {
         add_us: impl Fn(f64) -> f64,
         most: u32,
     ) -> Option<Self> {
-        let pass = Pass::new(stream, problem).filter(Pass::is_large)?;
+        let is_possible = can_read(stream, problem.groups, problem.channels);
+        let pass = Pass::new(stream, problem).filter(|pass| is_possible && pass.is_large())?;
         let summed = in_stages(problem);
         let multiprocessors = u64::from(stream.device().properties().sm_count.max(1));
         let columns = summed.filter_elements();
@@ -477,10 +565,10 @@ impl Parts {
         };
         let matrix = u64::from(filters) * u64::from(columns);
         let launched = Launch {
-            maps: [map, walk.map(x.span_bytes()?, images, channels, DEPTH)?, out_map],
+            maps: [map, walk.map(x.span_bytes()?, images, channels, [DEPTH; 2])?, out_map],
             shape: GemmShape::new([filters, columns, part], self.count(), RASTER_GROUP),
             output: OutputParams { row: columns.into(), matrix, format },
-            windows: walk.windows(channels),
+            windows: walk.windows(channels.next_multiple_of(DEPTH)),
             bias: None,
             bias_type: Type::F32,
             activation: Activation::None,

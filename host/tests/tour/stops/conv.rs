@@ -3,7 +3,7 @@
 use super::{Outcome, Stop};
 use half::{bf16, f16};
 use ironwarp::bytemuck::{self, Pod};
-use ironwarp::ops::conv::{Activation, Algorithm, Conv2d, Fused};
+use ironwarp::ops::conv::{Activation, Algorithm, Conv2d, Fused, Tile};
 use ironwarp::ops::pool::Pool2d;
 use ironwarp::tensor::Element;
 use ironwarp::{Stream, Tensor};
@@ -41,10 +41,32 @@ pub fn stops() -> Vec<Stop> {
         stops.push(in_groups::<bf16>(groups, [3, 3]));
         stops.push(in_groups::<f16>(groups, [3, 3]));
     }
+    for channels in [16, 24] {
+        for algorithm in [Algorithm::TallWindows, Algorithm::Windows(Tile::Wide)] {
+            stops.push(several_taps::<bf16>(channels, algorithm));
+            stops.push(several_taps::<f16>(channels, algorithm));
+        }
+    }
     stops.push(few_channels::<bf16>());
     stops.push(few_channels::<f16>());
     stops.push(few_channels::<f32>());
     stops
+}
+
+/// Results by stages of several taps.
+fn several_taps<T: Element + testkit::Element + Pod>(channels: usize, algorithm: Algorithm) -> Stop {
+    Stop::new(format!("several taps of {channels} channels, {}, {algorithm:?}", T::DTYPE), move |stream| {
+        if stream.device().arch().major != 9 {
+            return Ok(Vec::new());
+        }
+        let upload = |seed: u64, sides: &[usize]| {
+            Tensor::from_slice(stream, sides, &input::<T>(Family::Normal, seed, sides.iter().product()))
+        };
+        let (x, filters) = (upload(1, &[2, 53, 54, channels])?, upload(2, &[40, 3, 1, channels])?);
+        let conv = Conv2d { padding: [1, 0], stride: [2, 1], algorithm, ..Conv2d::default() };
+        let y = conv.forward(stream, &x, &filters, Fused::default())?;
+        Ok(bytemuck::cast_slice(&y.to_vec::<T>(stream)?).to_vec())
+    })
 }
 
 /// The input's gradient with strides, of a stem.

@@ -9,6 +9,7 @@
 //! ```
 //! * **Backward** is the same walk over the result's gradient, with the taps in reverse and B lying the other
 //!   way ([`gemm`]'s `nn`), for each class of positions: [`classes`].
+//! * **Few channels** ([`packed`]): a stage of k is four taps of 16 channels, or two of 32.
 //! * **Filters' gradients**: k is positions, 64 a stage. A is the result's gradient, by filters; B is 64
 //!   channels at a tap for these positions, one copy for each 64 columns; both lie with k outermost (`tn`).
 //!   Positions are cut into parts, as in [`crate::weight`], a matrix of a batch each. One part alone is the
@@ -21,14 +22,17 @@
 //! |---|---|---|
 //! | `conv_windows_*_256x128` | half of the rows each | 128 |
 //! | `conv_windows_*_128x128`, `_128x64` | a consumer's own, in turns (ping-pong) | 128; 64 |
+//! | `conv_windows_c16_*`, `_c32_*`: `_128x256` | half of the rows each | 128 |
+//! | the same, `_128x128` | a consumer's own, in turns | 128 |
 //! | `conv_windows_backward_*` | the same | 128; 64 |
 //! | `conv_weight_windows_*_128x128` | 128 filters x 128 columns, in turns | 128 |
 //! | `conv_weight_windows_*_128x192` | 128 filters x 192 columns, half of the rows each | 96 |
 
 pub mod classes;
+mod packed;
 
 use cuda_std::tma::{self, TensorMap};
-use cuda_std::wgmma::{BF16, F16};
+use cuda_std::wgmma::{BF16, F16, Operand};
 use cuda_std::{KernelArgs, kernel, shared};
 use gemm::epilogue::EpilogueParams;
 use gemm::sm90::config::{Block, Config, EpiloguePlan, Stage};
@@ -38,9 +42,10 @@ use gemm::sm90::mainloop::{InAccumulators, Loader, Maps, run_from};
 use gemm::sm90::operands::{Operands, Pair};
 use gemm::sm90::tile_scheduler::{GemmShape, PersistentScheduler, TileCoord};
 use primitives::shared_plan::SharedType;
-use primitives::tma::{BOX_BYTES, BOX_ELEMENTS};
+use primitives::tma::{BOX_BYTES, BOX_ELEMENTS, LINE_BYTES};
 
 use crate::problem::Odometer;
+use packed::packed;
 
 /// Channels of a stage, and positions of a stage of filters' gradients.
 pub const DEPTH: u32 = BOX_ELEMENTS;
@@ -110,8 +115,29 @@ struct Gathered<'a> {
 
 impl<'a> Gathered<'a> {
     #[inline(always)]
-    fn new(maps: Maps, arguments: &'a Arguments) -> Self {
+    fn new<C: Config>(maps: Maps, arguments: &'a Arguments, block: Block<C>) -> Self {
+        leave_columns(&arguments.shape, block);
         Self { maps, arguments, corner: [0; 3], channel: 0, tap: [0; 3] }
+    }
+}
+
+/// Filters of a stage's box: a tile's columns, or all there are, if they are fewer. The copy engine would
+/// take as long to fill the others with zeros as to copy them.
+pub const fn filters_of_box(filters: u32, block_n: u32) -> u32 {
+    if filters < block_n { filters } else { block_n }
+}
+
+/// Bytes of a stage with such a box.
+#[inline(always)]
+const fn stage_bytes<C: Config>(shape: &GemmShape) -> u32 {
+    (C::BLOCK_M + filters_of_box(shape.n, C::BLOCK_N)) * LINE_BYTES
+}
+
+/// Columns that no box brings are multiplied as they are, and go nowhere.
+#[inline(always)]
+fn leave_columns<C: Config>(shape: &GemmShape, block: Block<C>) {
+    if shape.n < C::BLOCK_N {
+        shared::leave_unwritten(block.shared.stage(0).a(), C::STAGES * Stage::<C>::BYTES);
     }
 }
 
@@ -123,6 +149,11 @@ impl<C: Config> Loader<C> for Gathered<'_> {
         let [down, across, channel] =
             Odometer::new(tile.batch * shape.k, windows.taps[0], windows.channels).digits();
         (self.channel, self.tap) = (channel, [across, down, down * windows.taps[0] + across]);
+    }
+
+    #[inline(always)]
+    fn bytes(&self) -> u32 {
+        stage_bytes::<C>(&self.arguments.shape)
     }
 
     #[inline(always)]
@@ -243,7 +274,7 @@ unsafe fn gathered<C: Config<EpiloguePlan = EpiloguePlan<C>, Stored = <C as Conf
     let fusion: StandardFusion<'_, <C::Operands as Operands>::Element16> =
         StandardFusion::new(epilogue, output);
     let scheduler = PersistentScheduler::new::<C>(shape);
-    let loader = |maps: Maps, _: Block<C>| Gathered::new(maps, arguments);
+    let loader = |maps: Maps, block: Block<C>| Gathered::new(maps, arguments, block);
     // SAFETY: the caller's contract.
     unsafe {
         let epilogue = store_with(maps, *shape, output, fusion);
@@ -301,7 +332,7 @@ impl Entry {
 /// Kernels: name, configuration, type, orders, groups of rows of a consumer and columns, whether consumers
 /// take turns, and the function that runs them.
 macro_rules! kernels {
-    ($(#[kernel] fn $name:ident as $config:ident: $element:ident, trans $trans_a:literal $trans_b:literal, $groups:literal x $columns:literal $turns:literal, $run:ident;)*) => { $(
+    ($(#[kernel] fn $name:ident as $config:ident: $element:ident, trans $trans_a:literal $trans_b:literal, $groups:literal x $columns:literal $turns:literal, $run:ident $(by $channels:literal)?;)*) => { $(
         /// The configuration of the kernel of this name.
         #[derive(Clone, Copy)]
         pub struct $config;
@@ -316,6 +347,7 @@ macro_rules! kernels {
             const CLUSTER_M: u32 = 1;
             const CLUSTER_N: u32 = 1;
             const TRANSPOSED: bool = false;
+            $(const LINE_A: u32 = $channels * <$element as Operand>::TYPE.bytes();)?
         }
 
         impl $config {
@@ -327,8 +359,9 @@ macro_rules! kernels {
         ///
         /// # Safety
         /// The maps describe what the module says, of live tensors: windows of `BLOCK_M` positions (64 for
-        /// filters' gradients) and 64 channels, filters in boxes of 64 channels, a tap, and `BLOCK_N`
-        /// filters, the result's gradient in boxes of 64 by 64, and the result; swizzled. The arguments
+        /// filters' gradients) and 64 channels, or those that the name says; filters in boxes of 64 channels,
+        /// a tap (of kernels of 16 and 32 channels the matrix of filters by taps and channels), and
+        /// [`filters_of_box`] filters; the result's gradient in boxes of 64 by 64, and the result; swizzled. The arguments
         /// describe the same; `data` is valid for writes of the result. The configuration of the launch is
         /// that of [`run_from`].
         #[kernel(launch_bounds(<$config as Config>::THREADS, 1))]
@@ -352,6 +385,14 @@ kernels! {
     #[kernel] fn conv_windows_f16_256x128 as F16x256: F16, trans 0 0, 2 x 128 false, gathered;
     #[kernel] fn conv_windows_f16_128x128 as F16x128: F16, trans 0 0, 2 x 128 true, gathered;
     #[kernel] fn conv_windows_f16_128x64 as F16x64: F16, trans 0 0, 2 x 64 true, gathered;
+    #[kernel] fn conv_windows_c16_bf16_128x256 as Bf16x256By16: BF16, trans 0 0, 1 x 256 false, packed by 16;
+    #[kernel] fn conv_windows_c16_bf16_128x128 as Bf16x128By16: BF16, trans 0 0, 2 x 128 true, packed by 16;
+    #[kernel] fn conv_windows_c32_bf16_128x256 as Bf16x256By32: BF16, trans 0 0, 1 x 256 false, packed by 32;
+    #[kernel] fn conv_windows_c32_bf16_128x128 as Bf16x128By32: BF16, trans 0 0, 2 x 128 true, packed by 32;
+    #[kernel] fn conv_windows_c16_f16_128x256 as F16x256By16: F16, trans 0 0, 1 x 256 false, packed by 16;
+    #[kernel] fn conv_windows_c16_f16_128x128 as F16x128By16: F16, trans 0 0, 2 x 128 true, packed by 16;
+    #[kernel] fn conv_windows_c32_f16_128x256 as F16x256By32: F16, trans 0 0, 1 x 256 false, packed by 32;
+    #[kernel] fn conv_windows_c32_f16_128x128 as F16x128By32: F16, trans 0 0, 2 x 128 true, packed by 32;
     #[kernel] fn conv_weight_windows_bf16_128x192 as WeightBf16x192: BF16, trans 1 1, 1 x 192 false, by_positions;
     #[kernel] fn conv_weight_windows_bf16_128x128 as WeightBf16x128: BF16, trans 1 1, 2 x 128 true, by_positions;
     #[kernel] fn conv_weight_windows_f16_128x192 as WeightF16x192: F16, trans 1 1, 1 x 192 false, by_positions;

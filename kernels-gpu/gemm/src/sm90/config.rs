@@ -66,6 +66,10 @@ pub trait Config: Copy + 'static {
     /// Whether all threads of the producer copy the operands, by themselves ([`direct`](super::direct)).
     const DIRECT: bool = false;
 
+    /// Bytes of k in a line of A: a stage's, or less where A comes in several boxes, one behind the other,
+    /// swizzled over as many bytes.
+    const LINE_A: u32 = LINE_BYTES;
+
     /// Rows of a consumer's tile.
     const CONSUMER_ROWS: u32 = Self::Tile::GROUPS as u32 * GROUP_ROWS;
     /// Rows of a block's tile.
@@ -167,6 +171,12 @@ pub trait Config: Copy + 'static {
         assert!(
             !Self::ANY_CLUSTER || (Self::CLUSTER == 1 && !Self::DIRECT && !Self::SPARES),
             "blocks share boxes alone, and a producer that gives its registers away has too few for that"
+        );
+        assert!(
+            Self::LINE_A == LINE_BYTES
+                || (matches!(Self::Operands::MAJOR_A, Major::K)
+                    && (Self::LINE_A == LINE_BYTES / 2 || Self::LINE_A == LINE_BYTES / 4)),
+            "boxes of A are swizzled over 128, 64 or 32 bytes of k"
         );
         assert!(
             Self::CLUSTER_M.is_power_of_two() && Self::CLUSTER_N.is_power_of_two(),

@@ -454,7 +454,11 @@ impl<C: Config> Task<C> {
         let first = self.block.shared.stage(0);
         // Else the compiler would keep an address for each of both.
         let start = misc::opaque(units(first.a()) + state.stage * units(Stage::<C>::BYTES));
-        let a = SharedOperand::new(C::Operands::MAJOR_A, start, 0, self.first_row);
+        let a = if C::LINE_A == LINE_BYTES {
+            SharedOperand::new(C::Operands::MAJOR_A, start, 0, self.first_row)
+        } else {
+            SharedOperand::in_boxes([C::LINE_A, C::BLOCK_M], start, 0, self.first_row)
+        };
         let b = SharedOperand::new(C::Operands::MAJOR_B, start, first.b() - first.a(), 0);
         // SAFETY: the caller's contract; the stage is full.
         unsafe {

@@ -114,6 +114,9 @@ pub struct SharedOperand {
     step_bytes: u32,
     /// Bytes from one group of 64 rows to the next.
     group_bytes: u32,
+    /// Instructions whose parts lie in one box, and bytes from a box to the next.
+    box_steps: usize,
+    box_bytes: u32,
 }
 
 impl SharedOperand {
@@ -122,20 +125,37 @@ impl SharedOperand {
     /// it takes one register.
     #[inline(always)]
     pub fn new(major: Major, start: u32, behind: u32, first_row: u32) -> Self {
+        match major {
+            Major::K => Self::in_boxes([LINE_BYTES, 0], start, behind, first_row),
+            Major::Mn => {
+                let at_zero = descriptor(0, BOX_BYTES, Swizzle::B128.period(), Swizzle::B128);
+                let behind = behind + first_row / GROUP_ROWS * BOX_BYTES;
+                let descriptor = advance(advance_units(at_zero, start), behind);
+                let (step_bytes, group_bytes) = (MN_STEP_BYTES, BOX_BYTES);
+                Self { descriptor, step_bytes, group_bytes, box_steps: STEPS, box_bytes: 0 }
+            }
+        }
+    }
+
+    /// The same of a tile where k is contiguous, in boxes of `line` bytes of k (128, 64 or 32, swizzled over
+    /// as many) by `rows` rows, one behind the other.
+    #[inline(always)]
+    pub fn in_boxes([line, rows]: [u32; 2], start: u32, behind: u32, first_row: u32) -> Self {
+        let (swizzle, group_bytes) = (Swizzle::of_span(line), GROUP_ROWS * line);
         // Without use where k is contiguous, the leading offset may be anything.
-        let (leading, step_bytes, group_bytes) = match major {
-            Major::K => (LINE_BYTES, K_BYTES, GROUP_ROWS * LINE_BYTES),
-            Major::Mn => (BOX_BYTES, MN_STEP_BYTES, BOX_BYTES),
-        };
-        let at_zero = descriptor(0, leading, Swizzle::B128.period(), Swizzle::B128);
+        let at_zero = descriptor(0, LINE_BYTES, swizzle.period(), swizzle);
         let behind = behind + first_row / GROUP_ROWS * group_bytes;
-        Self { descriptor: advance(advance_units(at_zero, start), behind), step_bytes, group_bytes }
+        let descriptor = advance(advance_units(at_zero, start), behind);
+        let box_steps = (line / K_BYTES) as usize;
+        Self { descriptor, step_bytes: K_BYTES, group_bytes, box_steps, box_bytes: line * rows }
     }
 
     /// The descriptor of instruction `step`, for a group of rows.
     #[inline(always)]
     pub(super) const fn at(self, step: usize, group: usize) -> u64 {
-        advance(self.descriptor, step as u32 * self.step_bytes + group as u32 * self.group_bytes)
+        let [boxes, steps] = [step / self.box_steps, step % self.box_steps];
+        let inside = steps as u32 * self.step_bytes + group as u32 * self.group_bytes;
+        advance(self.descriptor, boxes as u32 * self.box_bytes + inside)
     }
 }
 
