@@ -1,5 +1,5 @@
-//! Convolutions of 9 to 32 channels by windows, several taps a stage. Where the device has no windows, gathers
-//! do the same.
+//! Convolutions of 9 to 32 channels by windows, several taps a stage. Where the device has no windows,
+//! gathers do the same.
 
 use crate::common::{Outcome, stream};
 use crate::ops_conv::{Tested, conv, op, operands};

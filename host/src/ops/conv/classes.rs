@@ -9,6 +9,7 @@ use conv::sm90::classes::{
 use conv::sm90::{DEPTH, Entry};
 use cuda_std::kernel::{Kernel, Map, PtrMut, Value};
 use gemm::sm90::tile_scheduler::GemmShape;
+use primitives::tma::box_width;
 
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
@@ -19,7 +20,8 @@ use crate::tensor::{DType, Tensor};
 
 use super::Algorithm;
 use super::cut::{Cut, Sides};
-use super::windows::{CORNERS, MOST_OFFSET, RASTER_GROUP, Walk, boxes, can_read, config, is_large};
+use super::maps::{CORNERS, MOST_OFFSET, Walk, boxes_in_lines};
+use super::windows::{RASTER_GROUP, can_read, config, is_large};
 
 type Parameters = (Map, Map, Value<ClassArguments>, Value<u32>, PtrMut<u16>);
 
@@ -180,9 +182,10 @@ impl ByClasses {
         let batch = width.count * height.count;
         let Cut { index, tiles, .. } = self.cut(stream, kernels, algorithm);
         let ClassKernel { entry, launch } = kernels[index];
+        let of_box = [box_width(columns, DEPTH), 1, DEPTH];
         let maps = [
             walk.map(gradient.span_bytes()?, images, depth, [DEPTH, entry.block[0]])?,
-            boxes(filters.span_bytes()?, [channels, windows.taps[1], depth], [DEPTH, 1, DEPTH])?,
+            boxes_in_lines(filters.span_bytes()?, [channels, windows.taps[1], depth], of_box)?,
         ];
         // Classes have a k of their own.
         let shape = GemmShape::new([m, columns, DEPTH], batch, RASTER_GROUP);

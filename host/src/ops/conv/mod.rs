@@ -32,9 +32,8 @@
 //! are multiplied several at a time ([`conv::grouped`]). Convolutions of 1 x 1 without gaps are [products of
 //! matrices](super::gemm), but for those of 32 to 64 channels that the copy engine brings, and without it
 //! those of up to 64. Where tiles are few and sums are long, results by the copy engine are cut into parts,
-//! summed in f32 and added by a second launch. Up to 32 channels, several taps share a stage (16 or 32
-//! channels each; fewer are filled up with zeros). [`Conv2d::algorithm`] takes another way than the one that is
-//! estimated to be the fastest.
+//! summed in f32 and added by a second launch. Of 9 to 32 channels several taps share a stage of k.
+//! [`Conv2d::algorithm`] takes another way than the one that is estimated to be the fastest.
 //!
 //! Some operands are copied first: those with other strides; groups whose channels are no multiple of 16
 //! bytes (8 channels of 16 bits, 4 of f32), which are padded with zeros, so that the three channels of a
@@ -53,6 +52,7 @@ mod depthwise;
 mod gather;
 mod grouped;
 mod launched;
+mod maps;
 mod operand;
 mod pointwise;
 mod sliding;
@@ -82,11 +82,12 @@ pub enum Algorithm {
     /// Operands gathered by the threads: every convolution.
     Gather(Tile),
     /// Windows that the copy engine brings: compute capability 9.0, 16 bits, one group, at least 32 channels
-    /// (9 for results of more than one tap) and 128 KiB, taps up to 255 positions apart, padding below 128, strides up to 8, and for the input's
-    /// gradient up to 2.
+    /// (9 for results of more than one tap) and 128 KiB, taps up to 255 positions apart, padding below 128,
+    /// strides up to 8, and for the input's gradient up to 2.
     Windows(Tile),
-    /// The same in tiles of 256 x 128, or of 128 x 256 where stages have several taps: results, and inputs' gradients without strides, which are then results
-    /// of turned filters. Others are as by [`Windows`](Self::Windows) of [`Tile::Wide`].
+    /// The same in tiles of 256 x 128, or of 128 x 256 where stages have several taps: results, and inputs'
+    /// gradients without strides, which are then results of turned filters. Others are as by
+    /// [`Windows`](Self::Windows) of [`Tile::Wide`].
     TallWindows,
     /// The same with sums that are cut into about so many parts, in the tile that is estimated to be the
     /// fastest.

@@ -1,6 +1,6 @@
 //! Convolutions by [`conv::sm90`]: which of them can be, how they are cut, and their maps.
 
-use conv::problem::{Axis, Convolution};
+use conv::problem::Convolution;
 use conv::sm90::{
     Arguments, ArgumentsArgs, Bf16x64, Bf16x128, Bf16x128By16, Bf16x128By32, Bf16x256, Bf16x256By16,
     Bf16x256By32, DEPTH, Entry, F16x64, F16x128, F16x128By16, F16x128By32, F16x256, F16x256By16, F16x256By32,
@@ -18,23 +18,23 @@ use gemm::element::{Layout, Type};
 use gemm::epilogue::EpilogueParamsArgs;
 use gemm::sm90::epilogue::{OutputFlag, OutputFormat, OutputParams, OutputType};
 use gemm::sm90::tile_scheduler::GemmShape;
+use primitives::tma::box_width;
 
 use crate::device::Arch;
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
-use crate::memory::tensor_map::{L2Promotion, Swizzle, TensorMap, Tiling};
+use crate::memory::tensor_map::TensorMap;
 use crate::memory::{DeviceBuffer, DeviceView, DeviceViewMut, Within};
 use crate::ops::elementwise::copy_into;
 use crate::stream::Stream;
 use crate::tensor::{DType, Tensor};
 
 use super::cut::{Cut, Sides};
+use super::maps::{BYTES, Walk, boxes, boxes_in_lines};
 use super::{Activation, Algorithm, FEW_CHANNELS, Tile};
 
 /// The only architecture with these kernels.
 const ARCH: Arch = Arch { major: 9, minor: 0 };
-/// Bytes of an element.
-const BYTES: u64 = 2;
 /// Tensors of fewer bytes are not read by windows: drivers before 13.2 write maps for them that the copy
 /// engine misreads, as CUTLASS tells.
 const LEAST_BYTES: u64 = 128 * 1024;
@@ -43,11 +43,6 @@ const LEAST_CHANNELS: u32 = 32;
 /// Channels of a tap in stages of several taps, where there are no more and at least [`LEAST_FEW`].
 const FEW: [u32; 2] = [16, 32];
 const LEAST_FEW: u32 = 9;
-/// Corners of windows, and steps to their taps, that a map can have in two dimensions.
-pub(super) const CORNERS: std::ops::Range<i64> = -128..128;
-pub(super) const MOST_OFFSET: u64 = 255;
-/// Steps from a window to the next that a map can have.
-const MOST_STRIDE: u32 = 8;
 /// Rows of tiles of a raster group.
 pub(super) const RASTER_GROUP: u32 = 8;
 /// Microseconds of a stage of filters' gradients: of 128 x 192 (512 filters of 512 channels, 3 x 3, at 7 x 7)
@@ -163,95 +158,6 @@ unsafe fn launch_as<K: Kernel<Params = Parameters>>(
     let arguments = ArgumentsArgs { shape, output, epilogue, windows }.pass();
     // SAFETY: the caller's contract.
     unsafe { launch::<K>(stream, config, (a, b, c, arguments, data)) }
-}
-
-/// Windows over a tensor, along the width and the height.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Walk {
-    /// Positions of the tensor, and windows.
-    pub sides: [u32; 2],
-    pub counts: [u32; 2],
-    pub strides: [u32; 2],
-    pub lower: [i32; 2],
-    pub upper: [i32; 2],
-    pub dilations: [u32; 2],
-    pub taps: [u32; 2],
-    /// Filters' taps are met from the last one on.
-    pub is_reversed: bool,
-}
-
-impl Walk {
-    /// Of the forward pass, over the input; `None` where no map can say it.
-    fn new(problem: &Convolution) -> Option<Self> {
-        let axes = [&problem.width, &problem.height];
-        let along = |of: fn(&Axis) -> u32| axes.map(of);
-        let is_possible =
-            axes.iter().all(|axis| axis.window() - 1 <= MOST_OFFSET && axis.stride <= MOST_STRIDE);
-        let corner = |axis: &Axis| -> Option<[i64; 2]> {
-            let padding = i64::from(axis.padding);
-            let [lower, upper] = [-padding, padding - (axis.window() as i64 - 1)];
-            (CORNERS.contains(&lower) && CORNERS.contains(&upper)).then_some([lower, upper])
-        };
-        let [x, y] = [corner(axes[0])?, corner(axes[1])?];
-        is_possible.then(|| Self {
-            sides: along(|axis| axis.input),
-            counts: along(|axis| axis.output),
-            strides: along(|axis| axis.stride),
-            lower: [x[0] as i32, y[0] as i32],
-            upper: [x[1] as i32, y[1] as i32],
-            dilations: along(|axis| axis.dilation),
-            taps: along(|axis| axis.filter),
-            is_reversed: false,
-        })
-    }
-
-    /// The windows as a kernel takes them, of so many channels, a multiple of [`DEPTH`] for all but stages of
-    /// several taps.
-    pub fn windows(&self, channels: u32) -> Windows {
-        let Self { counts, strides, lower, dilations, taps, is_reversed, .. } = *self;
-        let taps = [taps[0], taps[0] * taps[1]];
-        let tap = if is_reversed { [taps[1] - 1, u32::MAX] } else { [0, 1] };
-        Windows { counts, strides, lower, dilations, taps, tap, channels }
-    }
-
-    /// The map of `windows` windows of `depth` channels at a time over a tensor of `images` and `channels`.
-    pub fn map<'a>(
-        &self,
-        tensor: DeviceView<'a, u8>,
-        images: u32,
-        channels: u32,
-        [depth, windows]: [u32; 2],
-    ) -> Result<TensorMap<'a>> {
-        let [width, height] = self.sides.map(|side| side as usize);
-        let [strides, lower, upper] = [self.strides.map(|stride| stride as i32), self.lower, self.upper];
-        let dims = [channels as usize, width, height, images as usize];
-        let tiling = Tiling::windows(dims, depth, windows, [lower[0], lower[1], 0], [upper[0], upper[1], 0])
-            .element_strides([1, strides[0] as u32, strides[1] as u32, 1])
-            .swizzle(swizzle(depth))
-            .l2_promotion(L2Promotion::B128);
-        TensorMap::new(tensor.cast::<u16>(), &tiling)
-    }
-}
-
-/// The swizzle of lines of so many elements.
-fn swizzle(elements: u32) -> Swizzle {
-    match u64::from(elements) * BYTES {
-        128 => Swizzle::B128,
-        64 => Swizzle::B64,
-        _ => Swizzle::B32,
-    }
-}
-
-/// A map of a dense tensor of three dimensions, in boxes of lines of 128 bytes.
-pub(super) fn boxes<'a>(
-    tensor: DeviceView<'a, u8>,
-    dims: [u32; 3],
-    box_dims: [u32; 3],
-) -> Result<TensorMap<'a>> {
-    let swizzle = swizzle(box_dims[0]);
-    let tiling =
-        Tiling::new(dims.map(|dim| dim as usize), box_dims).swizzle(swizzle).l2_promotion(L2Promotion::B128);
-    TensorMap::new(tensor.cast::<u16>(), &tiling)
 }
 
 /// Whether tensors of so many channels are read by windows on this device: as many as a stage is worth.
@@ -547,7 +453,8 @@ impl Parts {
         let Self { problem, walk, index, part, tiles, .. } = *self;
         let Convolution { images, channels, filters, .. } = problem;
         let (columns, kernel) = (self.summed().filter_elements(), kernels.weight[index]);
-        let map = boxes(gradient.span_bytes()?, [filters, problem.outputs(), 1], [DEPTH, DEPTH, 1])?;
+        let of_box = [box_width(filters, DEPTH), DEPTH, 1];
+        let map = boxes_in_lines(gradient.span_bytes()?, [filters, problem.outputs(), 1], of_box)?;
         let (element, is_gradient) = match &target {
             Target::Sums(_) => (OutputType::F32, false),
             Target::Result(_) => (OutputType::Element16, true),

@@ -20,16 +20,17 @@
 
 use cuda_std::tma::{self, TensorMap};
 use cuda_std::wgmma::{BF16, F16};
-use cuda_std::{KernelArgs, kernel};
+use cuda_std::{KernelArgs, kernel, shared};
 use gemm::sm90::config::{Block, Config, EpiloguePlan, Stage};
 use gemm::sm90::mainloop::{InAccumulators, Loader, Maps, run_from};
 use gemm::sm90::operands::Pair;
 use gemm::sm90::scatter::{NOWHERE, Rows, scatter_with};
 use gemm::sm90::tile_scheduler::{GemmShape, PersistentScheduler, TileCoord, TileScheduler};
-use primitives::tma::{BOX_BYTES, BOX_ELEMENTS};
+use primitives::shared_plan::SharedType;
+use primitives::tma::{BOX_BYTES, BOX_ELEMENTS, LINE_BYTES, box_width};
 use primitives::unroll;
 
-use super::{DEPTH, Entry, Windows};
+use super::{DEPTH, Entry, Windows, boxes_inside};
 
 /// Classes of an axis, at most: its stride.
 pub const MOST_CLASSES: u32 = 2;
@@ -142,11 +143,16 @@ struct ByClass<'a> {
     number: [u32; 2],
     offset: [u32; 2],
     class: [u32; 2],
+    /// Boxes of filters that the tile has, and bytes of each.
+    boxes: u32,
+    box_bytes: u32,
 }
 
 impl<'a> ByClass<'a> {
+    /// Boxes behind the last column are left out, and what a box has no columns for: see [`super`].
     #[inline(always)]
-    fn new(maps: Maps, arguments: &'a ClassArguments) -> Self {
+    fn new<C: Config>(maps: Maps, arguments: &'a ClassArguments, block: Block<C>) -> Self {
+        shared::leave_unwritten(block.shared.stage(0).a(), C::STAGES * Stage::<C>::BYTES);
         let zeros = [0; 2];
         Self {
             maps,
@@ -157,6 +163,8 @@ impl<'a> ByClass<'a> {
             number: zeros,
             offset: zeros,
             class: zeros,
+            boxes: 0,
+            box_bytes: BOX_BYTES / BOX_ELEMENTS * box_width(arguments.shape.n, BOX_ELEMENTS),
         }
     }
 
@@ -173,7 +181,8 @@ impl<'a> ByClass<'a> {
 impl<C: Config> Loader<C> for ByClass<'_> {
     #[inline(always)]
     fn begin(&mut self, tile: TileCoord) {
-        let ClassArguments { windows, height, .. } = self.arguments;
+        let ClassArguments { windows, height, shape, .. } = self.arguments;
+        self.boxes = boxes_inside(shape.n, tile.column, C::BLOCK_N / BOX_ELEMENTS);
         self.class = self.arguments.class(tile.batch);
         self.corner = windows.corner(&windows.odometer(tile.row));
         // Without taps, behind the last channel: zeros.
@@ -181,6 +190,11 @@ impl<C: Config> Loader<C> for ByClass<'_> {
         self.number[1] = AxisClasses::of(self.class[1], height.tap);
         self.offset[1] = AxisClasses::of(self.class[1], height.offset);
         self.begin_line();
+    }
+
+    #[inline(always)]
+    fn bytes(&self) -> u32 {
+        C::BLOCK_M * LINE_BYTES + self.boxes * self.box_bytes
     }
 
     #[inline(always)]
@@ -193,7 +207,7 @@ impl<C: Config> Loader<C> for ByClass<'_> {
             let offsets = [self.offset[0] as u16, self.offset[1] as u16];
             tma::load_im2col_4d(stage.a(), self.maps.a, full, [channel, x, y, image], offsets);
             let mut index = 0;
-            while index < C::BLOCK_N / BOX_ELEMENTS {
+            while index < self.boxes {
                 let column = (tile.column + index * BOX_ELEMENTS) as i32;
                 let coords = [column, number, channel];
                 tma::load_3d(stage.b() + index * BOX_BYTES, self.maps.b, full, coords);
@@ -252,7 +266,7 @@ unsafe fn by_class<C: Config<EpiloguePlan = EpiloguePlan<C>, Stored = <C as Conf
 ) {
     let shape = arguments.shape;
     let scheduler = ClassScheduler { tiles: PersistentScheduler::new::<C>(&shape), arguments };
-    let loader = |maps: Maps, _: Block<C>| ByClass::new(maps, arguments);
+    let loader = |maps: Maps, block: Block<C>| ByClass::new(maps, arguments, block);
     // SAFETY: the caller's contract.
     unsafe {
         let epilogue = scatter_with(Positions { arguments, images }, shape.n, result);
@@ -288,10 +302,10 @@ macro_rules! kernels {
         ///
         /// # Safety
         /// `gradient` is a map of windows of `BLOCK_M` positions and 64 channels over the result's gradient
-        /// of so many images, `filters` one of boxes of 64 channels, a tap, and 64 filters, of live tensors,
-        /// swizzled; the arguments describe the same. `result` begins at a multiple of 16 bytes, and is valid
-        /// for writes of the input's gradient, apart from all else. The configuration of the launch is that
-        /// of [`run_from`].
+        /// of so many images, `filters` one of boxes of [`box_width`] channels, a tap, and 64 filters, of
+        /// live tensors, swizzled; the arguments describe the same. `result` begins at a multiple of 16
+        /// bytes, and is valid for writes of the input's gradient, apart from all else. The configuration of
+        /// the launch is that of [`run_from`].
         #[kernel(launch_bounds(<$config as Config>::THREADS, 1))]
         pub unsafe fn $name(
             gradient: &TensorMap,

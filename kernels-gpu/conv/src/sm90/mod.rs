@@ -42,7 +42,7 @@ use gemm::sm90::mainloop::{InAccumulators, Loader, Maps, run_from};
 use gemm::sm90::operands::{Operands, Pair};
 use gemm::sm90::tile_scheduler::{GemmShape, PersistentScheduler, TileCoord};
 use primitives::shared_plan::SharedType;
-use primitives::tma::{BOX_BYTES, BOX_ELEMENTS, LINE_BYTES};
+use primitives::tma::{BOX_BYTES, BOX_ELEMENTS, LINE_BYTES, box_width};
 
 use crate::problem::Odometer;
 use packed::packed;
@@ -194,6 +194,8 @@ struct ByPositions<'a> {
     column: Odometer,
     /// Boxes of filters and of columns that the tile has.
     boxes: [u32; 2],
+    /// Bytes of a box of filters.
+    filter_bytes: u32,
 }
 
 impl<'a> ByPositions<'a> {
@@ -205,7 +207,8 @@ impl<'a> ByPositions<'a> {
         let stage = windows.odometer(DEPTH).digits();
         shared::leave_unwritten(block.shared.stage(0).a(), C::STAGES * Stage::<C>::BYTES);
         let (at, column) = (windows.odometer(0), Odometer::new(0, 1, 1));
-        Self { maps, arguments, at, stage, column, boxes: [0; 2] }
+        let filter_bytes = BOX_BYTES / BOX_ELEMENTS * box_width(arguments.shape.m, BOX_ELEMENTS);
+        Self { maps, arguments, at, stage, column, boxes: [0; 2], filter_bytes }
     }
 }
 
@@ -230,7 +233,7 @@ impl<C: Config> Loader<C> for ByPositions<'_> {
 
     #[inline(always)]
     fn bytes(&self) -> u32 {
-        (self.boxes[0] + self.boxes[1]) * BOX_BYTES
+        self.boxes[0] * self.filter_bytes + self.boxes[1] * BOX_BYTES
     }
 
     #[inline(always)]
@@ -361,9 +364,9 @@ macro_rules! kernels {
         /// The maps describe what the module says, of live tensors: windows of `BLOCK_M` positions (64 for
         /// filters' gradients) and 64 channels, or those that the name says; filters in boxes of 64 channels,
         /// a tap (of kernels of 16 and 32 channels the matrix of filters by taps and channels), and
-        /// [`filters_of_box`] filters; the result's gradient in boxes of 64 by 64, and the result; swizzled. The arguments
-        /// describe the same; `data` is valid for writes of the result. The configuration of the launch is
-        /// that of [`run_from`].
+        /// [`filters_of_box`] filters; the result's gradient in boxes of [`box_width`] by 64, and the result;
+        /// swizzled. The arguments describe the same; `data` is valid for writes of the result. The
+        /// configuration of the launch is that of [`run_from`].
         #[kernel(launch_bounds(<$config as Config>::THREADS, 1))]
         pub unsafe fn $name(
             a: &TensorMap,
