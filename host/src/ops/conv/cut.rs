@@ -16,8 +16,9 @@ use super::{Algorithm, Tile};
 /// 60 took; no convolution of them has 0.72, which follows from twice the products of 128 x 128.
 const STAGE_US: [[[f64; 2]; 2]; 3] =
     [[[0.57, 0.72], [0.57, 0.92]], [[0.29, 0.38], [0.33, 0.57]], [[0.14, 0.26], [0.27, 0.40]]];
-/// Requests that a multiprocessor's copy engine makes in a microsecond: of few blocks, and where all
-/// multiprocessors have one. A row of a box is one, and one more where it lacks channels or straddles lines.
+/// Requests that a multiprocessor's copy engine makes in a microsecond: of few blocks (192 rows of 128 x 64
+/// in 0.14), and where all multiprocessors have one, as of products. A row of a box is one, and one more
+/// where it lacks channels.
 const REQUESTS_PER_US: [f64; 2] = [1300.0, 750.0];
 /// Products of a stage, of 64 along k, that a multiprocessor makes in a microsecond: 128 x 128 in 0.29.
 const PRODUCTS_PER_US: f64 = 128.0 * 128.0 / 0.29;
@@ -124,7 +125,8 @@ impl Sides {
         let whole = |index: usize| self.whole(multiprocessors, index, entries[index].block);
         let in_parts =
             |index: usize, count| self.in_parts(multiprocessors, index, entries[index].block, count);
-        let all = 0..entries.len();
+        // Of two that take as long the narrower one, whose stores products of another tile hide.
+        let all = (0..N).rev();
         let cut = match algorithm {
             Algorithm::TallWindows => Some(whole(0)),
             Algorithm::Windows(Tile::Wide) => Some(whole(OF_128[0])),
