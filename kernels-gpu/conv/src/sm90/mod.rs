@@ -9,7 +9,7 @@
 //! ```
 //! * **Backward** is the same walk over the result's gradient, with the taps in reverse and B lying the other
 //!   way ([`gemm`]'s `nn`), for each class of positions: [`classes`].
-//! * **Few channels** ([`packed`]): a stage of k is four taps of 16 channels, or two of 32.
+//! * **Few channels** (`packed.rs`): a stage of k is four taps of 16 channels, or two of 32.
 //! * **Filters' gradients**: k is positions, 64 a stage. A is the result's gradient, by filters; B is 64
 //!   channels at a tap for these positions, one copy for each 64 columns; both lie with k outermost (`tn`).
 //!   Positions are cut into parts, as in [`crate::weight`], a matrix of a batch each. One part alone is the
