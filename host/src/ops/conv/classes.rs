@@ -19,7 +19,7 @@ use crate::stream::Stream;
 use crate::tensor::{DType, Tensor};
 
 use super::Algorithm;
-use super::cut::{Cut, Sides};
+use super::cut::{Cut, Sides, keeps_to_lines};
 use super::maps::{CORNERS, MOST_OFFSET, Walk, boxes_in_lines};
 use super::windows::{RASTER_GROUP, can_read, config, is_large};
 
@@ -162,7 +162,9 @@ impl ByClasses {
         let batch = width.count * height.count;
         // Of a class, about.
         let taps = (walk.taps[0] * walk.taps[1]).div_ceil(batch.max(1));
-        let sides = Sides::new([batch, m, columns], taps, problem.filters);
+        // Filters lie along channels.
+        let is_in_lines = keeps_to_lines(problem.channels);
+        let sides = Sides::by_lines([batch, m, columns], taps, problem.filters, is_in_lines);
         sides.tiles(stream, algorithm, kernels.map(|kernel| kernel.entry))
     }
 

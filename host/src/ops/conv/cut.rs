@@ -54,9 +54,15 @@ pub(super) struct Sides {
 }
 
 impl Sides {
-    /// Of so many taps of so many channels.
-    pub fn new([batch, m, n]: [u32; 3], taps: u32, channels: u32) -> Self {
-        let is_aligned = channels.is_multiple_of(DEPTH);
+    /// Of so many taps of so many channels, by filters along channels too.
+    pub fn new(sides: [u32; 3], taps: u32, channels: u32) -> Self {
+        Self::by_lines(sides, taps, channels, true)
+    }
+
+    /// The same by filters whose rows keep to lines or do not, which is as slow as where channels do not fill
+    /// stages: five of an H200, of 16 x 32 x 32 x 296 from 192 and the like, took 0.89 to 1.05 times this.
+    pub fn by_lines([batch, m, n]: [u32; 3], taps: u32, channels: u32, is_in_lines: bool) -> Self {
+        let is_aligned = channels.is_multiple_of(DEPTH) && is_in_lines;
         let stage_us = STAGE_US.map(|kernel| kernel[usize::from(!is_aligned)]);
         Self { batch, m, n, stages: taps * channels.div_ceil(DEPTH), stage_us }
     }
@@ -144,6 +150,12 @@ impl Sides {
         };
         cut.unwrap_or_else(|| whole(0))
     }
+}
+
+/// Whether rows of so many elements, one behind the other and brought by [`DEPTH`] at most, lie in a line of
+/// 128 bytes each.
+pub(super) const fn keeps_to_lines(row: u32) -> bool {
+    row.is_multiple_of(DEPTH) || DEPTH.is_multiple_of(row)
 }
 
 fn faster(a: Cut, b: Cut) -> Cut {
