@@ -32,6 +32,9 @@ const CASES: &[Conv] = &[
     conv([2, 1, 40, 72], [5, 1, 2, 0, 1], [6, 1, 2, 0, 1]),
     // A product of matrices.
     conv([2, 1, 24, 16], [5, 1, 1, 0, 1], [3, 1, 1, 0, 1]),
+    // Products of the positions that are read: sides that strides divide and others, gaps along one axis.
+    conv([3, 1, 3, 16], [7, 1, 2, 0, 1], [6, 1, 3, 0, 1]),
+    conv([2, 1, 13, 24], [5, 1, 1, 0, 1], [8, 1, 2, 0, 2]),
     // Images of one position, and filters larger than the image.
     conv([3, 1, 8, 8], [1, 1, 1, 0, 1], [1, 3, 1, 1, 1]),
     conv([1, 1, 8, 16], [2, 5, 1, 2, 1], [1, 7, 2, 3, 1]),

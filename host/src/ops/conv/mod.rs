@@ -31,8 +31,9 @@
 //! ([`conv::depthwise`]). Groups of 2, 4, 8 or 16 channels and as many filters, of up to 9 taps in 16 bits,
 //! are multiplied several at a time ([`conv::grouped`]). Convolutions of 1 x 1 without gaps are [products of
 //! matrices](super::gemm), but for those of 32 to 64 channels that the copy engine brings, and without it
-//! those of up to 64. Where tiles are few and sums are long, results by the copy engine are cut into parts,
-//! summed in f32 and added by a second launch. Of 9 to 32 channels several taps share a stage of k.
+//! those of up to 64; with gaps, those of positions that are copied anyway. Where tiles are few and sums are
+//! long, results by the copy engine are cut into parts, summed in f32 and added by a second launch. Of 9 to
+//! 32 channels several taps share a stage of k.
 //! [`Conv2d::algorithm`] takes another way than the one that is estimated to be the fastest.
 //!
 //! Some operands are copied first: those with other strides; groups whose channels are no multiple of 16
@@ -189,6 +190,8 @@ impl Conv2d {
                 pointwise::forward::<T>(stream, &problem, x, filters, fused)
             } else if depthwise::computes(self.algorithm, &problem) {
                 depthwise::forward::<T>(stream, &problem, x, filters, fused)
+            } else if self.algorithm == Algorithm::Auto && pointwise::skips::<T>(&problem) {
+                pointwise::forward_of_read::<T>(stream, &problem, x, filters, fused)
             } else if let Some(plan) = grouped(grouped::Of::Results) {
                 plan.forward(stream, &problem, [x, filters], fused)
             } else {

@@ -1,5 +1,7 @@
 //! Convolutions of 1 x 1 without gaps: products of matrices whose rows are positions.
 
+use conv::problem::Convolution;
+
 use crate::error::Result;
 use crate::ops::elementwise::{contiguous, made, reshape};
 use crate::ops::gemm::{Matmul, Matrix, MatrixMut, Precision};
@@ -29,6 +31,33 @@ pub(super) fn forward<T: Kernels>(
     let (a, b) = (matrix(stream, x, problem.x)?, matrix(stream, filters, problem.filters)?.t()?);
     let fused = Fused { bias: bias.as_ref(), ..fused };
     product::<T>(stream, "Conv2d::forward", [&a, &b], problem.y, fused)
+}
+
+/// Whether it is of 1 x 1 with gaps, without padding, and of channels in no whole units: positions are copied
+/// anyway, and those that are read are fewer.
+pub(super) fn skips<T: Kernels>(problem: &Problem) -> bool {
+    let Convolution { groups, channels, height, width, .. } = problem.shape;
+    let axes = [height, width];
+    groups == 1
+        && !channels.is_multiple_of(T::UNIT as u32)
+        && axes.iter().all(|axis| axis.filter == 1 && axis.padding == 0)
+        && axes.iter().any(|axis| axis.stride > 1)
+}
+
+/// [`forward`] of the positions that it reads, of one that [`skips`] others.
+#[track_caller]
+pub(super) fn forward_of_read<T: Kernels>(
+    stream: &Stream,
+    problem: &Problem,
+    x: &Tensor,
+    filters: &Tensor,
+    fused: Fused<'_>,
+) -> Result<Tensor> {
+    let [down, across] = [problem.shape.height, problem.shape.width].map(|axis| axis.stride as usize);
+    let ([images, height, width, _], [.., channels]) = (problem.y, problem.x);
+    let read = x.slice_by(1, .., down)?.slice_by(2, .., across)?;
+    let of_read = Problem { x: [images, height, width, channels], ..*problem };
+    forward::<T>(stream, &of_read, &read, filters, fused)
 }
 
 #[track_caller]
