@@ -182,7 +182,7 @@ pub(super) fn by_windows<T: Kernels>(
 ) -> Result<()> {
     let cut = pass.cut(stream, kernels, algorithm);
     let room = if pass.is_large() { None } else { Some(pass.with_room(stream, operands[0])?) };
-    let padded = if pass.pads() { Some(pass.padded(stream, operands[1])?) } else { None };
+    let padded = if pass.pads_these(operands[1]) { Some(pass.padded(stream, operands[1])?) } else { None };
     let operands = [room.as_ref().unwrap_or(operands[0]), padded.as_ref().unwrap_or(operands[1])];
     if cut.parts == 1 {
         let target = Target::Result(out.into_view::<T>()?.bytes());

@@ -57,7 +57,9 @@ impl Turned {
         }
         let filter_bytes =
             f64::from(turned.filter_elements()) * f64::from(turned.filters) * T::DTYPE.size() as f64;
-        let copy_us = copies_us(&pass) + COPY_US + filter_bytes / COPY_BYTES_PER_US;
+        // Padded filters are turned by the same copy.
+        let launch_us = if pass.pads() { 0.0 } else { COPY_US };
+        let copy_us = copies_us(&pass) + launch_us + filter_bytes / COPY_BYTES_PER_US;
         let time_us = pass.cut(stream, kernels, algorithm).time_us + copy_us;
         let classes = classes::ByClasses::new(stream, gather.problem, gather.columns);
         let other_us = match (classes, classes::kernels(T::DTYPE)) {
@@ -74,7 +76,9 @@ impl Turned {
         problem: &Problem,
         [gradient, filters]: [&Tensor; 2],
     ) -> Result<Tensor> {
-        let turned = copy(stream, &filters.permute(&[3, 1, 2, 0])?)?;
+        let turned = filters.permute(&[3, 1, 2, 0])?;
+        let turned =
+            if self.pass.pads() { self.pass.padded(stream, &turned)? } else { copy(stream, &turned)? };
         let shape = Shape::of("Conv2d::input_gradient", &problem.x)?;
         made(stream, &shape, gradient.dtype(), |out| {
             let (pass, plain) = ((self.pass, self.algorithm), (None, Activation::None));

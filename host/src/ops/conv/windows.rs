@@ -219,6 +219,11 @@ impl Pass {
         self.few().is_some() && self.problem.channels < self.depth()
     }
 
+    /// Whether these filters still are to be copied so.
+    pub fn pads_these(&self, filters: &Tensor) -> bool {
+        self.pads() && filters.shape().sides().last() != Some(&(self.depth() as usize))
+    }
+
     /// The same with the filters' taps from the last one on.
     pub fn reversed(self) -> Self {
         Self { walk: Walk { is_reversed: true, ..self.walk }, ..self }
@@ -240,7 +245,8 @@ impl Pass {
         Ok(room)
     }
 
-    /// The filters with as many channels as a tap has in stages of several, if they [lack](Self::pads) some.
+    /// The filters, with any strides, with as many channels as a tap has in stages of several, if they
+    /// [lack](Self::pads) some.
     pub fn padded(&self, stream: &Stream, filters: &Tensor) -> Result<Tensor> {
         let sides = filters.shape().sides();
         let (last, depth) = (sides.len() - 1, self.depth() as usize);
