@@ -166,8 +166,8 @@ impl Job<'_> {
         .transpose()
     }
 
-    /// The plan of the engine with sums of columns whose lanes have rings of their own, likewise, and which of
-    /// its kernels it is for. The first one here is that of clusters, the second that of rows that begin
+    /// The plan of the engine with sums of columns whose lanes have rings of their own, likewise, and which
+    /// of its kernels it is for. The first one here is that of clusters, the second that of rows that begin
     /// anywhere.
     ///
     /// # Errors

@@ -148,9 +148,9 @@ impl<Q: Kind> Member<Q> {
 
     /// Hands the warp's part of a row to the others that share it.
     ///
-    /// A place of a block is used again [`EXCHANGES`] rows later. A warp that sends for a row has received the
-    /// row two before it, for which all sent, after they had received the row four before it. Asynchronous
-    /// stores to a cluster are not ordered by that: [`turns::order`] does it.
+    /// A place of a block is used again [`EXCHANGES`] rows later. A warp that sends for a row has received
+    /// the row two before it, for which all sent, after they had received the row four before it.
+    /// Asynchronous stores to a cluster are not ordered by that: [`turns::order`] does it.
     ///
     /// # Safety
     /// The whole warp calls it, for the rows in order.
