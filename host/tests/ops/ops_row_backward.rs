@@ -12,7 +12,7 @@ use ironwarp::tensor::Element;
 use ironwarp::{Error, Stream, Tensor, TensorError};
 use reference::elementwise::{gelu, gelu_tanh, silu};
 use reference::row::{Row, find, norm_backward, softmax_backward as softmax_oracle};
-use rows::plan::{EXCHANGES, STAY_STAGES};
+use rows::plan::{EXCHANGES, Plan, STAY_STAGES, Shape};
 use testkit::{Family, compare, input, tolerance};
 
 /// No rows; rows of a few lanes, a warp, several warps, a block; parts of rows in a cluster; rows that begin
@@ -157,15 +157,29 @@ fn norms_agree<T: Element + testkit::Element + Into<f64>>() -> Outcome {
 
 tests!(norms_agree: norms_of_f32 = f32, norms_of_f16 = f16, norms_of_bf16 = bf16);
 
-/// Rows of which each block of any device has so many that lanes fill the stages of their rings again, and
-/// warps use the places of exchanges again.
+/// Rows of which each team of any device has so many that lanes fill the stages of their rings again, and
+/// warps use the places of exchanges again: one team a block and several, clusters, rows that begin anywhere.
 fn rings_go_round<T: Element + testkit::Element + Into<f64>>() -> Outcome {
     let stream = stream()?;
-    // Three blocks of five warps a multiprocessor.
-    let blocks = 3 * stream.device().properties().sm_count as usize;
-    let sides = [blocks * (STAY_STAGES + EXCHANGES) as usize + 1, 2560];
-    for with_residual in [false, true] {
-        let case = Case::<T>::new(Family::Normal, 7, sides);
+    let multiprocessors = stream.device().properties().sm_count;
+    for (columns, with_residual) in
+        [(264, false), (257, true), (2560, false), (2560, true), (32_776, false), (32_770, true)]
+    {
+        let stride = columns as u64;
+        let shape = Shape {
+            rows: u64::from(u32::MAX >> 1),
+            columns: columns as u32,
+            size: size_of::<T>(),
+            inputs: 2 + u32::from(with_residual),
+            shared: 1,
+            input_strides: [stride; 3],
+            output_strides: [stride, 0],
+        };
+        let plan = Plan::staying(&shape, multiprocessors).expect("rows that a cluster has");
+        // A cluster orders its exchanges before it writes places again, and once in a while then.
+        let exchanges = if plan.cluster > 1 { plan.tiles + plan.tiles / 2 } else { EXCHANGES };
+        let rows = plan.step * (STAY_STAGES + exchanges) + 1;
+        let case = Case::<T>::new(Family::Normal, 7, [rows as usize, columns]);
         case.agrees(&stream, NormKind::Layer, Lying::Dense, with_residual)?;
     }
     Ok(())

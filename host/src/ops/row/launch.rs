@@ -32,6 +32,17 @@ pub(super) struct Job<'a> {
     pub outputs: [Option<TensorMut<'a>>; MAX_OUTPUTS],
 }
 
+/// Which rows a kernel whose lanes have rings of their own takes.
+#[derive(Clone, Copy)]
+pub(super) enum Stay {
+    /// Whole vectors, in a block.
+    Block,
+    /// Whole vectors, in a cluster.
+    Cluster,
+    /// Rows that begin anywhere.
+    Anywhere,
+}
+
 /// `x` as rows of `columns` elements beside each other, one row a fixed distance from the next; a copy only
 /// where that needs one.
 pub(in crate::ops) fn as_rows(stream: &Stream, x: &Tensor, columns: usize) -> Result<Tensor> {
@@ -109,7 +120,7 @@ impl Job<'_> {
         Plan::held(&self.shape(size))
     }
 
-    /// Whether the engines for Hopper whose rows begin at vectors run there.
+    /// Whether the engines for Hopper whose first row begins at a vector run there.
     fn is_whole(&self, size: usize) -> bool {
         let begins_at_vector = self.places()[0].is_some_and(|(at, _)| at.is_multiple_of(VECTOR_BYTES as u64));
         is_hopper(self.stream.device()) && self.is_alike(size) && begins_at_vector
@@ -155,12 +166,36 @@ impl Job<'_> {
         .transpose()
     }
 
-    /// The plan of the engine with sums of columns whose lanes have rings of their own, likewise.
-    pub fn stay_sums(&self, size: usize) -> Option<Plan> {
+    /// The plan of the engine with sums of columns whose lanes have rings of their own, likewise, and which
+    /// of its kernels it is for. The first one here is that of clusters, the second that of rows that begin
+    /// anywhere.
+    ///
+    /// # Errors
+    /// As for a launch.
+    pub fn stay_sums<C: Kernel, A: Kernel>(&self, size: usize) -> Result<Option<(Plan, Stay)>> {
+        let device = self.stream.device();
         if !self.is_whole(size) {
-            return None;
+            return Ok(None);
         }
-        Plan::stay_sums(&self.shape(size), self.stream.device().properties().sm_count.max(1))
+        let shape = self.shape(size);
+        let Some(plan) = Plan::stay_sums(&shape, device.properties().sm_count.max(1)) else {
+            return Ok(None);
+        };
+        let stay = match (shape.is_whole(), plan.cluster) {
+            (false, _) => Stay::Anywhere,
+            (true, 1) => Stay::Block,
+            (true, _) => Stay::Cluster,
+        };
+        // As in `sums`.
+        if plan.cluster <= 2 {
+            return Ok(Some((plan, stay)));
+        }
+        let config = config(&plan, plan.consumers);
+        let most = match stay {
+            Stay::Anywhere => resident_clusters::<A>(self.stream, config)?,
+            _ => resident_clusters::<C>(self.stream, config)?,
+        };
+        Ok(Some((plan.with_staying(&shape, most), stay)))
     }
 
     /// Queues the function: by the engine that holds rows where that can, else by the direct engine.

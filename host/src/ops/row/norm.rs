@@ -12,7 +12,7 @@ use rows::{finish, kernels};
 
 use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
 
-use super::launch::{DrawnParameters, Job, Parameters, as_rows, written};
+use super::launch::{DrawnParameters, Job, Parameters, Stay, as_rows, written};
 use super::{alike, argument, columns, same_type};
 use crate::error::Result;
 use crate::launch::{Arg, LaunchConfig, launch};
@@ -389,8 +389,9 @@ type FinishParameters<T> = (Ptr<f32>, Value<u32>, Value<u32>, PtrMut<T>, PtrMut<
 
 impl NormBackward<'_> {
     /// Queues the gradients: that by `x` in one pass over memory, those by weight and bias in the same pass
-    /// where rows begin at 16-byte boundaries and a cluster has registers for their columns (Hopper, up to
-    /// 65536 columns), else in a second one. All repeat bit for bit.
+    /// where all tensors of a row lie alike within 16 bytes, the first row begins at such a boundary, and a
+    /// cluster has registers for their columns (Hopper, up to 65536 columns), else in a second one. All
+    /// repeat bit for bit.
     ///
     /// # Errors
     /// [`TensorError::Axis`], [`TensorError::DType`] for other types than f32, f16 and bf16, and for those
@@ -414,15 +415,9 @@ impl NormBackward<'_> {
             weight,
         };
         by_dtype!(x.dtype(), (operation, "x", None), {
-            F32 => self.of_type::<f32, kernels::norm_backward_f32, held::norm_backward_held_f32,
-                held::norm_backward_stays_f32, held::norm_backward_sums_f32, held::norm_backward_sums_f32,
-                finish::norm_columns_f32, finish::norm_sums_f32>(stream, &given),
-            F16 => self.of_type::<f16, kernels::norm_backward_f16, held::norm_backward_held_f16,
-                held::norm_backward_stays_f16, held::norm_backward_sums_f16, held::norm_backward_wide_sums_f16,
-                finish::norm_columns_f16, finish::norm_sums_f16>(stream, &given),
-            BF16 => self.of_type::<bf16, kernels::norm_backward_bf16, held::norm_backward_held_bf16,
-                held::norm_backward_stays_bf16, held::norm_backward_sums_bf16, held::norm_backward_wide_sums_bf16,
-                finish::norm_columns_bf16, finish::norm_sums_bf16>(stream, &given),
+            F32 => self.of_type::<f32>(stream, &given),
+            F16 => self.of_type::<f16>(stream, &given),
+            BF16 => self.of_type::<bf16>(stream, &given),
         })
     }
 
@@ -440,17 +435,7 @@ impl NormBackward<'_> {
         moments.as_view::<f32>().map(drop)
     }
 
-    fn of_type<T, D, R, N, S, W, C, F>(&self, stream: &Stream, given: &Given) -> Result<NormGradients>
-    where
-        T: Element,
-        D: Kernel<Params = Parameters<BackwardFunction, T>>,
-        R: Kernel<Params = Parameters<BackwardFunction, T>>,
-        N: Kernel<Params = SumParameters<T>>,
-        S: Kernel<Params = SumParameters<T>>,
-        W: Kernel<Params = SumParameters<T>>,
-        C: Kernel<Params = ColumnParameters<T>>,
-        F: Kernel<Params = FinishParameters<T>>,
-    {
+    fn of_type<T: Differentiable>(&self, stream: &Stream, given: &Given) -> Result<NormGradients> {
         let columns = given.x.shape()[1];
         let mut partials = None;
         let of_x = made(stream, self.x.shape(), self.x.dtype(), |dx| {
@@ -461,26 +446,28 @@ impl NormBackward<'_> {
             if !self.of_shared.contains(&true) || job.rows() == 0 {
                 // SAFETY: all tensors have the same rows, the weight is as long as a row, and there are
                 // moments of each row.
-                return unsafe { job.run::<D, R, _, T>(function) };
+                return unsafe { job.run::<T::Direct, T::Held, _, T>(function) };
             }
+            let sums = |plan: &Plan| Partials::new(stream, plan.blocks / plan.cluster, columns);
             // SAFETY: as above; there is a row of sums for each cluster, or for each part of the rows.
             unsafe {
-                if let Some(plan) = job.stay_sums(size_of::<T>()) {
-                    partials = Some(Partials::new(stream, plan.blocks, columns)?);
-                    let sums = partials.as_ref().map(|partials| partials.sums.view().within());
-                    return job.with_sums::<N, _, T>((&plan, plan.consumers), function, sums);
-                }
-                if let Some(plan) = job.sums::<S>(size_of::<T>())? {
-                    partials = Some(Partials::new(stream, plan.blocks / plan.cluster, columns)?);
-                    let sums = partials.as_ref().map(|partials| partials.sums.view().within());
-                    return match plan.is_wide() {
-                        true => job.with_sums::<W, _, T>((&plan, plan.ring_threads()), function, sums),
-                        false => job.with_sums::<S, _, T>((&plan, plan.ring_threads()), function, sums),
+                if let Some((plan, stay)) =
+                    job.stay_sums::<T::StaysCluster, T::StaysAnywhere>(size_of::<T>())?
+                {
+                    let (sums, threads) = (partials.insert(sums(&plan)?).place(), (&plan, plan.consumers));
+                    return match stay {
+                        Stay::Block => job.with_sums::<T::Stays, _, T>(threads, function, sums),
+                        Stay::Cluster => job.with_sums::<T::StaysCluster, _, T>(threads, function, sums),
+                        Stay::Anywhere => job.with_sums::<T::StaysAnywhere, _, T>(threads, function, sums),
                     };
                 }
-                job.run::<D, R, _, T>(function)?;
+                if let Some(plan) = job.sums::<T::Sums>(size_of::<T>())? {
+                    let sums = partials.insert(sums(&plan)?).place();
+                    return job.with_sums::<T::Sums, _, T>((&plan, plan.ring_threads()), function, sums);
+                }
+                job.run::<T::Direct, T::Held, _, T>(function)?;
             }
-            partials = Some(self.columns::<C, T>(stream, given, job.rows())?);
+            partials = Some(self.columns::<T::Columns, T>(stream, given, job.rows())?);
             Ok(())
         })?;
         let new = |is_wanted: bool| {
@@ -500,7 +487,7 @@ impl NormBackward<'_> {
                 LaunchConfig::new([columns.div_ceil(32) as u32, 2, 1], [finish::sum_threads(*rows), 1, 1]);
             let arguments = (sums, *rows, columns as u32, written(stream, &weight)?, written(stream, &bias)?);
             // SAFETY: two rows of sums for each of `rows`; the gradients have a place for each column.
-            unsafe { launch::<F>(stream, config.overlapping_previous(), arguments)? };
+            unsafe { launch::<T::Finish>(stream, config.overlapping_previous(), arguments)? };
         }
         Ok(NormGradients { x: of_x, weight, bias })
     }
@@ -558,4 +545,55 @@ impl Partials {
         let sums = unsafe { DeviceBuffer::uninit(stream, rows as usize * MAX_SUMS * columns)? };
         Ok(Partials { sums, rows })
     }
+
+    /// Where they go.
+    fn place(&self) -> Option<Within<'_, f32>> {
+        Some(self.sums.view().within())
+    }
+}
+
+/// An element type whose norms have gradients, and the engines' kernels for it.
+trait Differentiable: Element {
+    /// Any device's.
+    type Direct: Kernel<Params = Parameters<BackwardFunction, Self>>;
+    /// Rows in shared memory.
+    type Held: Kernel<Params = Parameters<BackwardFunction, Self>>;
+    /// Sums of columns, in rings of lanes, by blocks.
+    type Stays: Kernel<Params = SumParameters<Self>>;
+    /// The same by clusters.
+    type StaysCluster: Kernel<Params = SumParameters<Self>>;
+    /// The same of rows that begin anywhere.
+    type StaysAnywhere: Kernel<Params = SumParameters<Self>>;
+    /// Sums of columns, in the ring of a block.
+    type Sums: Kernel<Params = SumParameters<Self>>;
+    /// Sums of columns alone.
+    type Columns: Kernel<Params = ColumnParameters<Self>>;
+    /// Adds them up.
+    type Finish: Kernel<Params = FinishParameters<Self>>;
+}
+
+macro_rules! differentiable {
+    ($($ty:ty: $direct:ident, $held:ident, $stays:ident, $cluster:ident, $anywhere:ident, $sums:ident,
+        $columns:ident, $finish:ident;)*) => { $(
+        impl Differentiable for $ty {
+            type Direct = kernels::$direct;
+            type Held = held::$held;
+            type Stays = held::$stays;
+            type StaysCluster = held::$cluster;
+            type StaysAnywhere = held::$anywhere;
+            type Sums = held::$sums;
+            type Columns = finish::$columns;
+            type Finish = finish::$finish;
+        }
+    )* };
+}
+
+// Plans have no clusters of whole rows of f32.
+differentiable! {
+    f32: norm_backward_f32, norm_backward_held_f32, norm_backward_stays_f32, norm_backward_stays_anywhere_f32,
+        norm_backward_stays_anywhere_f32, norm_backward_sums_f32, norm_columns_f32, norm_sums_f32;
+    f16: norm_backward_f16, norm_backward_held_f16, norm_backward_stays_f16, norm_backward_stays_cluster_f16,
+        norm_backward_stays_anywhere_f16, norm_backward_sums_f16, norm_columns_f16, norm_sums_f16;
+    bf16: norm_backward_bf16, norm_backward_held_bf16, norm_backward_stays_bf16, norm_backward_stays_cluster_bf16,
+        norm_backward_stays_anywhere_bf16, norm_backward_sums_bf16, norm_columns_bf16, norm_sums_bf16;
 }

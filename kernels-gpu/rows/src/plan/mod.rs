@@ -2,6 +2,7 @@
 
 mod drawn;
 mod kept;
+mod stay;
 
 use crate::function::{MAX_INPUTS, MAX_OUTPUTS, MAX_SUMS};
 use primitives::access::VECTOR_BYTES;
@@ -9,6 +10,10 @@ use primitives::access::VECTOR_BYTES;
 pub use drawn::{CLUSTER_PLACES, DRAWN_BYTES, Drawing, WEIGHT_PARTS};
 pub use kept::{
     CLUSTER_TURNS, KEPT_ALONE_BYTES, KEPT_BYTES, KEPT_RESIDENT, KEPT_WARPS, KeptNorm, kept_vectors,
+};
+pub use stay::{
+    STAY_CLUSTER_BYTES, STAY_CONTROL_BYTES, STAY_PAIR_BYTES, STAY_PLACES, STAY_STAGES, STAY_WARPS,
+    stay_vectors,
 };
 
 /// Threads of a block that work on rows, for most functions.
@@ -25,28 +30,15 @@ pub const HELD_RESIDENT: u32 = 2;
 pub const HELPERS: u32 = 64;
 /// Vectors of a row that a thread of the direct engine takes, at most, where rows are short.
 const THREAD_VECTORS: u64 = 4;
-/// Vectors of a row of whose columns a thread keeps sums, of elements of this size: 16 columns. With
-/// `is_wide` 24 of 16 bits, so that a warp has a row of 768 where lengths are three times a power of two.
-pub const fn sum_vectors(size: usize, is_wide: bool) -> usize {
-    match (size, is_wide) {
-        (2, false) => 2,
-        (2, true) => 3,
-        _ => MAX_SUM_VECTORS,
-    }
+/// Vectors of a row of whose columns a thread keeps sums in the ring of a block, at most, of elements of this
+/// size: of 16 bits three, so that a warp has a row of 768.
+pub const fn sum_vectors(size: usize) -> usize {
+    if size == size_of::<u16>() { 3 } else { MAX_SUM_VECTORS }
 }
 /// Most of them.
 pub const MAX_SUM_VECTORS: usize = 4;
 /// Most stages of a ring.
 pub const MAX_STAGES: u32 = 32;
-/// Warps of a multiprocessor that have columns, at most, where lanes have rings of their own: so many have
-/// 128 registers each.
-pub const STAY_WARPS: u32 = 16;
-/// Warps of a row, at least: four and fewer are slower by this engine, for reasons that are not known.
-const STAY_SHORTEST: u64 = 5;
-/// Bytes of its shared memory before the rings.
-pub const STAY_CONTROL_BYTES: u32 = 1152;
-/// Most stages of their rings.
-pub const STAY_STAGES: u32 = 6;
 /// Most blocks that share a row.
 pub const MAX_CLUSTER: u32 = 8;
 /// Rows whose statistics are on their way between warps at a time.
@@ -74,20 +66,21 @@ pub struct Plan {
     pub columns: u32,
     /// Inputs that there are.
     pub inputs: u32,
-    /// Threads of a block that share a row: a power of two.
+    /// Threads of a block that share a row: a power of two, but where lanes have rings of their own.
     pub team: u32,
     /// Threads of a block that work on rows.
     pub consumers: u32,
-    /// Vectors of a row in a stage.
+    /// Vectors of a row in a stage; where lanes have rings of their own, those of a lane.
     pub stage_vectors: u32,
     /// Rows that the teams of a block take together; of rows in registers, those that each of the first
     /// blocks takes one after the other.
     pub tile: u32,
     /// Tiles of all rows; of rows in registers, those of the first blocks, or all of the launch's draws but
-    /// one.
+    /// one; where lanes have rings of their own, rows of whose statistics a block in a cluster has places.
     pub tiles: u32,
     /// Tiles from one of a block's to the next: the clusters of the grid, also where they draw rows; of other
-    /// rows in registers, rows that each of the last blocks takes.
+    /// rows in registers, rows that each of the last blocks takes; where lanes have rings of their own, rows
+    /// from one of a team's to the next.
     pub step: u32,
     /// The team as a power of two.
     pub team_bits: u32,
@@ -159,6 +152,11 @@ impl Shape {
             index += 1;
         }
         is_even
+    }
+
+    /// Whether rows begin and end at vectors, if the first one begins at one.
+    pub const fn is_whole(&self) -> bool {
+        self.is_even() && (self.columns as u64 * self.size as u64).is_multiple_of(VECTOR_BYTES as u64)
     }
 }
 
@@ -253,68 +251,14 @@ impl Plan {
         Some(Self { blocks, row_bytes, part_bytes, shared, ..plan })
     }
 
-    /// The plan of the engine whose lanes have rings of their own, with sums of columns. `None` for rows that
-    /// do not begin at 16-byte boundaries, that are too long for a block, or for which the ring of a block is
-    /// faster, which depends on the warps of a multiprocessor with columns, of 16.
-    ///
-    /// One H200, 2026-11-28, layer norm, 64 Mi elements: ms by the ring of a block, and by this engine; * is
-    /// what runs.
-    ///
-    /// | columns | busy | bf16 | and residual | f32 | and residual |
-    /// |---|---|---|---|---|---|
-    /// | 2048 | 16 | .1251*, .1557 | .1462*, .1710 | .2135*, .2238 | .2628*, .3028 |
-    /// | 2560 | 15 | .1318, .1136* | .1432, .1343* | .2143, .2067* | .2568, .2591* |
-    /// | 3072 | 12 | .1166*, .1206 | .1372*, .1418 | .2009*, .2070 | .3322, .2597* |
-    /// | 4096 | 16 | | | .1960*, .2090 | |
-    /// | 5120 | 10 | .1283, .1284* | .1420*, .1487 | .2151, .1934* | .2559*, .2559 |
-    /// | 6144 | 12 | .1203*, .1205 | .1809, .1420* | .2089*, .2083 | .3208, .2620* |
-    /// | 7168 | 14 | | | .2009*, .2120 | |
-    pub const fn stay_sums(shape: &Shape, multiprocessors: u32) -> Option<Self> {
-        let (vectors, of_warp) = (shape.vectors(), sum_vectors(shape.size, false) as u32 * 32);
-        let is_whole = (shape.columns as u64 * shape.size as u64).is_multiple_of(VECTOR_BYTES as u64);
-        let warps = vectors.div_ceil(of_warp as u64);
-        if !shape.is_even() || !is_whole || shape.rows > MAX_ROWS {
-            return None;
-        }
-        if warps < STAY_SHORTEST || warps > STAY_WARPS as u64 {
-            return None;
-        }
-        let (warps, part_bytes) = (warps as u32, of_warp * VECTOR_BYTES as u32);
-        let resident = STAY_WARPS / warps;
-        // A block's ring has threads for the next power of two of vectors: here more than a quarter idles.
-        let (busy, is_loose) = (resident * warps, 4 * vectors < 3 * power_of_two(vectors));
-        let is_faster = match (shape.size == size_of::<u16>(), shape.inputs == MAX_INPUTS as u32) {
-            (true, false) => busy >= 14 || is_loose,
-            (true, true) => busy >= 14 || busy >= 12 && resident == 1,
-            (false, true) => busy >= 12,
-            (false, false) => is_loose,
-        };
-        if !is_faster {
-            return None;
-        }
-        let stage_bytes = shape.inputs * part_bytes;
-        let room = MULTIPROCESSOR_BYTES / resident - RESERVED_BYTES - STAY_CONTROL_BYTES;
-        let stages = room / (warps * stage_bytes);
-        let stages = if stages > STAY_STAGES { STAY_STAGES } else { stages };
-        if stages < 2 {
-            return None;
-        }
-        let blocks = (resident * multiprocessors) as u64;
-        let blocks = if shape.rows < blocks { shape.rows as u32 } else { blocks as u32 };
-        let shared = STAY_CONTROL_BYTES + warps * stages * stage_bytes;
-        let plan = Self::new(shape).with_team(warps * 32, warps * 32);
-        Some(Self { part_bytes, stage_bytes, stages, step: blocks, blocks, shared, ..plan })
-    }
-
     /// The plan of the engine that also sums up columns; `None` for rows that do not lie alike, or are longer
     /// than what a cluster's threads keep sums of.
     pub const fn sums(shape: &Shape, multiprocessors: u32) -> Option<Self> {
         let vectors = shape.vectors();
-        let is_whole = (shape.columns as u64 * shape.size as u64).is_multiple_of(VECTOR_BYTES as u64);
-        if vectors == 0 || !shape.is_even() || !is_whole || shape.rows > MAX_ROWS {
+        if vectors == 0 || !shape.is_whole() || shape.rows > MAX_ROWS {
             return None;
         }
-        let threads = power_of_two(vectors.div_ceil(sum_vectors(shape.size, true) as u64));
+        let threads = power_of_two(vectors.div_ceil(sum_vectors(shape.size) as u64));
         let least = if threads < 32 { 32 } else { threads };
         // One large block has more room for a row than two: what they reserve, and what all rows share.
         let is_long = threads > CONSUMERS as u64
@@ -339,7 +283,7 @@ impl Plan {
         let plan = plan.with_ring(piece, ring - kept, resident * multiprocessors);
         let plan = Self { shared: plan.shared + kept as u32, ..plan };
         // The sums of teams come to the ring at the end.
-        let columns = sum_vectors(shape.size, plan.is_wide()) * VECTOR_BYTES / shape.size;
+        let columns = sum_vectors(shape.size) * VECTOR_BYTES / shape.size;
         let least = CONTROL_BYTES + plan.consumers * (columns * MAX_SUMS * size_of::<f32>()) as u32;
         Some(if plan.shared < least { Self { shared: least, ..plan } } else { plan })
     }
@@ -393,11 +337,6 @@ impl Plan {
         Self { step, blocks: step * self.cluster, ..self }
     }
 
-    /// Whether rows of 16-bit elements take the kernel whose threads keep sums of 24 columns.
-    pub const fn is_wide(&self) -> bool {
-        self.stage_vectors.div_ceil(self.team) > sum_vectors(size_of::<u16>(), false) as u32
-    }
-
     /// Threads of a block of the ring.
     pub const fn ring_threads(&self) -> u32 {
         // Without one there is nobody to hand them to.
@@ -424,8 +363,7 @@ const RESERVED_BYTES: u32 = 1 << 10;
 #[cfg(test)]
 mod tests {
     use super::{
-        CONTROL_BYTES, HELD_BYTES, MAX_CLUSTER, MAX_STAGES, MULTIPROCESSOR_BYTES, Plan, RESERVED_BYTES,
-        STAY_STAGES, STAY_WARPS, Shape,
+        CONTROL_BYTES, HELD_BYTES, MAX_CLUSTER, MAX_STAGES, MULTIPROCESSOR_BYTES, Plan, RESERVED_BYTES, Shape,
     };
 
     pub(super) fn shapes() -> impl Iterator<Item = Shape> {
@@ -493,29 +431,12 @@ mod tests {
             assert!(u64::from(plan.tiles) * u64::from(plan.tile) >= shape.rows, "{plan:?}");
             let used = plan.stages * plan.stage_bytes + plan.row_bytes;
             assert!(plan.shared >= CONTROL_BYTES + used, "{plan:?}");
-            let of_thread = (super::sum_vectors(shape.size, plan.is_wide()) * 16 / shape.size) as u32;
+            let of_thread = (super::sum_vectors(shape.size) * 16 / shape.size) as u32;
             let columns = plan.team * of_thread * plan.cluster;
             assert!(columns >= shape.columns, "{plan:?}");
             let sums = plan.consumers * of_thread * 2 * 4;
             assert!(CONTROL_BYTES + sums <= plan.shared, "{plan:?}");
         }
-    }
-
-    #[test]
-    fn warps_with_rings_of_their_own_have_all_columns() {
-        let mut plans = 0;
-        for shape in shapes() {
-            let Some(plan) = Plan::stay_sums(&shape, 132) else { continue };
-            assert!(plan.stages >= 2 && plan.stages <= STAY_STAGES && plan.cluster == 1, "{plan:?}");
-            let warps = plan.consumers / 32;
-            let resident = plan.blocks.div_ceil(132);
-            assert!(resident * warps <= STAY_WARPS, "{plan:?}");
-            assert!(resident * (plan.shared + RESERVED_BYTES) <= MULTIPROCESSOR_BYTES, "{plan:?}");
-            let columns = warps * plan.part_bytes / shape.size as u32;
-            assert!(columns >= shape.columns, "{plan:?}");
-            plans += 1;
-        }
-        assert!(plans > 0);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The entry points of the engines for Hopper: a function and an element type each.
 
+use super::stay_sums::{Anywhere, Block, Cluster};
 use super::{columns, kept, stay_sums};
 use crate::function::Tensors;
 use crate::held_kernels;
@@ -9,7 +10,8 @@ use crate::norm::{Norm, NormBackward};
 use crate::norm_of_dropout::NormOfDropout;
 use crate::norm_to_e4m3::{NormOfDropoutToE4m3, NormToE4m3};
 use crate::plan::{
-    HELPERS, KEPT_RESIDENT, KEPT_WARPS, MAX_CONSUMERS, Plan, STAY_WARPS, kept_vectors, sum_vectors,
+    HELPERS, KEPT_RESIDENT, KEPT_WARPS, MAX_CONSUMERS, Plan, STAY_WARPS, kept_vectors, stay_vectors,
+    sum_vectors,
 };
 use crate::soft_cap::CappedCrossEntropy;
 use crate::softmax::{Softmax, SoftmaxBackward};
@@ -52,7 +54,7 @@ held_kernels! {
 }
 
 macro_rules! kernels_with_sums {
-    ($(#[kernel] fn $name:ident: $ty:ident, $is_wide:literal;)*) => { $(
+    ($(#[kernel] fn $name:ident: $ty:ident;)*) => { $(
         /// The gradients of [`Norm`], with sums of columns.
         ///
         /// # Safety
@@ -69,7 +71,7 @@ macro_rules! kernels_with_sums {
         ) {
             let tensors = Tensors::new([x, dy, residual], [dx, core::ptr::null_mut()]);
             const N: usize = VECTOR_BYTES / size_of::<$ty>();
-            const VECTORS: usize = sum_vectors(size_of::<$ty>(), $is_wide);
+            const VECTORS: usize = sum_vectors(size_of::<$ty>());
             // SAFETY: the caller's promise.
             unsafe { columns::run::<$ty, NormBackward, N, VECTORS>(&plan, &function, &tensors, partials) }
         }
@@ -77,16 +79,14 @@ macro_rules! kernels_with_sums {
 }
 
 kernels_with_sums! {
-    #[kernel] fn norm_backward_sums_f32: f32, false;
-    #[kernel] fn norm_backward_sums_f16: f16, false;
-    #[kernel] fn norm_backward_sums_bf16: bf16, false;
-    #[kernel] fn norm_backward_wide_sums_f16: f16, true;
-    #[kernel] fn norm_backward_wide_sums_bf16: bf16, true;
+    #[kernel] fn norm_backward_sums_f32: f32;
+    #[kernel] fn norm_backward_sums_f16: f16;
+    #[kernel] fn norm_backward_sums_bf16: bf16;
 }
 
 macro_rules! staying_sums {
-    ($(#[kernel] fn $name:ident: $ty:ident;)*) => { $(
-        /// The gradients of [`Norm`], with sums of columns, of rows that a block has.
+    ($(#[kernel] fn $name:ident: $ty:ident, $kind:ident;)*) => { $(
+        /// The gradients of [`Norm`], with sums of columns, by lanes that have rings of their own.
         ///
         /// # Safety
         /// As for [`stay_sums::run`].
@@ -101,17 +101,23 @@ macro_rules! staying_sums {
             partials: *mut f32,
         ) {
             const N: usize = VECTOR_BYTES / size_of::<$ty>();
-            const VECTORS: usize = sum_vectors(size_of::<$ty>(), false);
+            const VECTORS: usize = stay_vectors(size_of::<$ty>());
+            let inputs = [x, dy, residual];
             // SAFETY: the caller's promise.
-            unsafe { stay_sums::run::<$ty, N, VECTORS>(&plan, &function, [x, dy, residual], dx, partials) }
+            unsafe { stay_sums::run::<$ty, $kind, N, VECTORS>(&plan, &function, inputs, dx, partials) }
         }
     )* };
 }
 
 staying_sums! {
-    #[kernel] fn norm_backward_stays_f32: f32;
-    #[kernel] fn norm_backward_stays_f16: f16;
-    #[kernel] fn norm_backward_stays_bf16: bf16;
+    #[kernel] fn norm_backward_stays_f32: f32, Block;
+    #[kernel] fn norm_backward_stays_f16: f16, Block;
+    #[kernel] fn norm_backward_stays_bf16: bf16, Block;
+    #[kernel] fn norm_backward_stays_cluster_f16: f16, Cluster;
+    #[kernel] fn norm_backward_stays_cluster_bf16: bf16, Cluster;
+    #[kernel] fn norm_backward_stays_anywhere_f32: f32, Anywhere;
+    #[kernel] fn norm_backward_stays_anywhere_f16: f16, Anywhere;
+    #[kernel] fn norm_backward_stays_anywhere_bf16: bf16, Anywhere;
 }
 
 macro_rules! kept_norms {

@@ -13,3 +13,5 @@ mod reduce;
 mod ring;
 #[cfg(feature = "kernels")]
 pub mod stay_sums;
+#[cfg(feature = "kernels")]
+mod turns;

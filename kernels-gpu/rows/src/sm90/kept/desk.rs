@@ -4,6 +4,7 @@ use super::Kind;
 use crate::plan::{
     CLUSTER_PLACES, CLUSTER_TURNS, DRAWN_BYTES, KEPT_ALONE_BYTES, KEPT_BYTES, KEPT_WARPS, MAX_CLUSTER, Plan,
 };
+use crate::sm90::turns;
 use cuda_std::warp::{FULL_MASK, sync_warp};
 use cuda_std::{cluster, mbarrier, thread, vector};
 use primitives::shared_plan::{Mbarrier, SharedPlan, SharedType};
@@ -68,12 +69,7 @@ shared_bytes! {
 const _: () = assert!(<Desk as SharedPlan>::TOTAL == KEPT_ALONE_BYTES);
 const _: () = assert!(<Desk as SharedPlan>::TOTAL + <ClusterDesk as SharedPlan>::TOTAL == KEPT_BYTES);
 const _: () = assert!(<Desk as SharedPlan>::TOTAL + <DrawnDesk as SharedPlan>::TOTAL == DRAWN_BYTES);
-
-/// Rows from one barrier of a cluster that draws to the next, once there are such: a place is written when
-/// all threads have come to one behind the row that they read there.
-const BETWEEN: u32 = CLUSTER_PLACES / 2;
-/// Rows from the arrival at it to the wait. The arrival waits for stores of the row before, so it is rare.
-const EARLY: u32 = BETWEEN / 2;
+const _: () = assert!(CLUSTER_PLACES >= turns::LEAST_PLACES);
 
 /// Known of the part of a row in a block, or of the row, from whose numbers `pivot` was subtracted.
 #[derive(Clone, Copy)]
@@ -256,7 +252,7 @@ impl Member {
     /// number, modulo the cluster.
     ///
     /// # Safety
-    /// As for [`of_cluster`](Self::of_cluster).
+    /// As for [`of_cluster`](Self::of_cluster); where blocks draw, [`turns::leave`] at the end.
     #[inline(always)]
     unsafe fn gather<Q: Kind>(&self, plan: &Plan, own: Deviations, turn: u32) -> [f32; 4] {
         let (place, phase) =
@@ -265,7 +261,7 @@ impl Member {
         // SAFETY: the caller's contract.
         unsafe {
             if Q::DRAWS {
-                self.order(turn);
+                turns::order(turn, CLUSTER_PLACES);
                 if self.thread == 0 {
                     mbarrier::arrive_expect_tx(gathered, plan.cluster * Part::BYTES);
                 }
@@ -278,34 +274,6 @@ impl Member {
             mbarrier::wait_parity(gathered, phase);
             let other = self.thread & (plan.cluster - 1);
             vector::load_shared_v4(self.part::<Q>(place, other))
-        }
-    }
-
-    /// Sees to it that all have read what is written over with this row and the next ones.
-    ///
-    /// # Safety
-    /// All threads of the cluster call it for its rows in order, and at the end [`leave`](Self::leave).
-    #[inline(always)]
-    unsafe fn order(&self, turn: u32) {
-        // SAFETY: the caller's contract.
-        unsafe {
-            if turn % BETWEEN == BETWEEN - EARLY && turn >= CLUSTER_PLACES - EARLY {
-                cluster::arrive();
-            } else if turn.is_multiple_of(BETWEEN) && turn >= CLUSTER_PLACES {
-                cluster::wait();
-            }
-        }
-    }
-
-    /// Waits for the barrier at which this thread has arrived, if it has, after so many rows.
-    ///
-    /// # Safety
-    /// All threads of the cluster call it, after as many rows.
-    #[inline(always)]
-    pub unsafe fn leave(&self, turns: u32) {
-        if turns > CLUSTER_PLACES - EARLY && (turns - 1) % BETWEEN >= BETWEEN - EARLY {
-            // SAFETY: the caller's contract.
-            unsafe { cluster::wait() }
         }
     }
 }

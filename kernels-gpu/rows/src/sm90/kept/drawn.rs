@@ -8,6 +8,8 @@
 //! The counter is 0 again at the end: the launch's draws are counted, and the last one puts 0 in.
 
 use super::{Kind, Worker};
+use crate::plan::CLUSTER_PLACES;
+use crate::sm90::turns;
 use cuda_std::atomic::intrinsics::atomic_fetch_inc_relaxed_u32_device;
 use cuda_std::{cluster, mbarrier, thread, tma};
 use primitives::access::VECTOR_BYTES;
@@ -58,7 +60,7 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
                 turn += 1;
             }
             if plan.cluster > 1 {
-                self.member.leave(turn);
+                turns::leave(turn, CLUSTER_PLACES);
             }
         }
     }

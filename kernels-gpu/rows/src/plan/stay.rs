@@ -1,0 +1,204 @@
+//! Rows of which a lane has the same columns, in a ring of its own, for gradients with sums of columns.
+
+use super::{
+    MAX_CLUSTER, MAX_ROWS, MULTIPROCESSOR_BYTES, Plan, RESERVED_BYTES, Shape, power_of_two, sum_vectors,
+};
+use crate::function::MAX_INPUTS;
+use primitives::access::VECTOR_BYTES;
+
+/// Warps of a multiprocessor that have columns, at most: so many have 128 registers each.
+pub const STAY_WARPS: u32 = 16;
+/// Warps of a row of f32, at least: of shorter ones none was measured since a block has several.
+const STAY_SHORTEST: u32 = 5;
+/// Bytes of a block's shared memory before the rings.
+pub const STAY_CONTROL_BYTES: u32 = 1536;
+/// Bytes behind them in a cluster, before the statistics of its warps.
+pub const STAY_CLUSTER_BYTES: u32 = 1024;
+/// Places of statistics in all blocks of a cluster: each has one for a row.
+pub const STAY_PLACES: u32 = 256;
+/// Bytes of a warp's statistics there.
+pub const STAY_PAIR_BYTES: u32 = 2 * size_of::<f32>() as u32;
+/// Most stages of the rings.
+pub const STAY_STAGES: u32 = 6;
+
+/// Vectors of a row that a lane has, at most, of elements of this size: 16 columns.
+pub const fn stay_vectors(size: usize) -> usize {
+    16 * size / VECTOR_BYTES
+}
+
+impl Shape {
+    /// Rows from one to the next that begins alike within 16 bytes: a power of two.
+    const fn period(&self) -> u32 {
+        let stride = self.input_strides[0] * self.size as u64;
+        // A single row has no next one.
+        if self.rows > 1 { VECTOR_BYTES as u32 >> (stride | VECTOR_BYTES as u64).trailing_zeros() } else { 1 }
+    }
+}
+
+impl Plan {
+    /// The plan of rows in rings of lanes, where it is the fastest. `None` too as for
+    /// [`staying`](Self::staying).
+    ///
+    /// One H200, layer norm, 64 Mi elements: ms by the ring of a block, and by this engine; * is what runs.
+    /// Those of 768 were timed in trials on 2026-11-29, the others on 2026-11-28.
+    ///
+    /// | columns | busy | bf16 | f32 | f32 and residual |
+    /// |---|---|---|---|---|
+    /// | 768 | 16 | .0881*, .0903 | | |
+    /// | 2048 | 16 | | .2135*, .2238 | .2628*, .3028 |
+    /// | 2560 | 15 | | .2143, .2067* | .2568, .2591* |
+    /// | 3072 | 12 | | .2009*, .2070 | .3322, .2597* |
+    /// | 4096 | 16 | | .1960*, .2090 | |
+    /// | 5120 | 10 | | .2151, .1934* | .2559*, .2559 |
+    /// | 6144 | 12 | | .2089*, .2083 | .3208, .2620* |
+    /// | 7168 | 14 | | .2009*, .2120 | |
+    ///
+    /// Rows of f32 in clusters of this engine were slower in trials, rows that begin anywhere faster, where
+    /// the ring of a block leaves sums of columns to a pass of their own.
+    pub const fn stay_sums(shape: &Shape, multiprocessors: u32) -> Option<Self> {
+        let Some(plan) = Self::staying(shape, multiprocessors) else { return None };
+        if plan.is_fastest(shape) { Some(plan) } else { None }
+    }
+
+    /// Whether it is faster than the ring of a block.
+    const fn is_fastest(&self, shape: &Shape) -> bool {
+        if !shape.is_whole() {
+            return true;
+        }
+        if shape.size == size_of::<u16>() {
+            // Of some rows a warp has all in that ring, and two warps have them here.
+            return self.warps() == 1 || shape.vectors() > sum_vectors(shape.size) as u64 * 32;
+        }
+        if self.cluster > 1 || self.warps() < STAY_SHORTEST {
+            return false;
+        }
+        if shape.inputs == MAX_INPUTS as u32 {
+            return STAY_WARPS / self.warps() * self.warps() >= 12;
+        }
+        // A block's ring has threads for the next power of two of vectors: here more than a quarter idles.
+        4 * shape.vectors() < 3 * power_of_two(shape.vectors())
+    }
+
+    /// Warps of a block that have a row.
+    const fn warps(&self) -> u32 {
+        self.team / 32
+    }
+
+    /// The plan of rows in rings of lanes. `None` for rows that are longer than what a cluster's lanes keep
+    /// sums of. They all lie alike, and the first begins at a 16-byte boundary.
+    pub const fn staying(shape: &Shape, multiprocessors: u32) -> Option<Self> {
+        let elements = VECTOR_BYTES / shape.size;
+        // Where rows begin anywhere, a part of a vector may come before them, and one behind.
+        let parts = if shape.is_whole() { 0 } else { elements as u64 - 1 };
+        let vectors = (shape.columns as u64 + parts).div_ceil(elements as u64);
+        let warps = vectors.div_ceil(stay_vectors(shape.size) as u64 * 32);
+        let mut cluster = 1;
+        while warps.div_ceil(cluster) > STAY_WARPS as u64 {
+            cluster *= 2;
+        }
+        if cluster > MAX_CLUSTER as u64 || warps == 0 || shape.rows > MAX_ROWS {
+            return None;
+        }
+        let (warps, cluster) = (warps.div_ceil(cluster) as u32, cluster as u32);
+        let of_lane = vectors.div_ceil((cluster * warps * 32) as u64) as u32;
+        let tile = if cluster > 1 { 1 } else { STAY_WARPS / warps };
+        // All multiprocessors have a block before one has several teams.
+        let needed = shape.rows.div_ceil(multiprocessors as u64);
+        let tile = if needed < tile as u64 { needed as u32 } else { tile };
+        let tile = if tile == 0 { 1 } else { tile };
+        let part_bytes = of_lane * 32 * VECTOR_BYTES as u32;
+        let stage_bytes = shape.inputs * part_bytes;
+        let plan = Self::new(shape).with_team(warps * 32, tile * warps * 32);
+        let tiles = STAY_PLACES / cluster;
+        let plan = Self { tile, tiles, cluster, stage_vectors: of_lane, part_bytes, stage_bytes, ..plan };
+        let all = plan.consumers / 32 * stage_bytes;
+        let stages = (MULTIPROCESSOR_BYTES - RESERVED_BYTES - plan.rings()) / all;
+        let stages = if stages > STAY_STAGES { STAY_STAGES } else { stages };
+        if stages < 2 {
+            return None;
+        }
+        let plan = Self { stages, shared: plan.rings() + stages * all, ..plan };
+        Some(plan.with_staying(shape, multiprocessors / cluster))
+    }
+
+    /// The same with so many clusters at most, as many as run at once, where a team's rows all begin alike.
+    pub const fn with_staying(self, shape: &Shape, most: u32) -> Self {
+        let (period, bits) = (shape.period(), self.tile.trailing_zeros());
+        let unit = if period >> bits == 0 { 1 } else { period >> bits };
+        let clusters = if most < unit { unit } else { most / unit * unit };
+        let needed = shape.rows.div_ceil(self.tile as u64);
+        let running = if needed < clusters as u64 { needed as u32 } else { clusters };
+        Self { step: clusters * self.tile, blocks: running * self.cluster, ..self }
+    }
+
+    /// Bytes of a block's shared memory before the rings of its lanes.
+    #[inline(always)]
+    pub const fn rings(&self) -> u32 {
+        let warps = self.cluster * (self.consumers / 32);
+        let of_cluster = STAY_CLUSTER_BYTES + self.tiles * warps * STAY_PAIR_BYTES;
+        STAY_CONTROL_BYTES + if self.cluster > 1 { of_cluster } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::shapes;
+    use super::{
+        MAX_CLUSTER, MULTIPROCESSOR_BYTES, Plan, RESERVED_BYTES, STAY_STAGES, STAY_WARPS, Shape, VECTOR_BYTES,
+    };
+
+    #[test]
+    fn warps_with_rings_of_their_own_have_all_columns() {
+        let (mut plans, mut clusters) = (0, 0);
+        for (rows, shape) in
+            [1000, 140, 3].into_iter().flat_map(|rows| shapes().map(move |shape| (rows, shape)))
+        {
+            let shape = Shape { rows, ..shape };
+            let Some(plan) = Plan::staying(&shape, 132) else { continue };
+            assert!(
+                plan.stages >= 2 && plan.stages <= STAY_STAGES && plan.cluster <= MAX_CLUSTER,
+                "{plan:?}"
+            );
+            let warps = plan.consumers / 32;
+            assert!(warps <= STAY_WARPS && plan.team * plan.tile == plan.consumers, "{plan:?}");
+            assert!(plan.cluster == 1 || plan.tile == 1, "{plan:?}");
+            assert!(plan.shared + RESERVED_BYTES <= MULTIPROCESSOR_BYTES, "{plan:?}");
+            assert!(plan.rings().is_multiple_of(128), "{plan:?}");
+            assert_eq!(plan.shared, plan.rings() + warps * plan.stages * plan.stage_bytes, "{plan:?}");
+            // The sums of teams come to the rings.
+            let sums = if plan.tile > 1 { plan.tile * 2 * shape.columns * 4 } else { 0 };
+            assert!(sums <= plan.shared - plan.rings(), "{plan:?}");
+            let columns = plan.team / 32 * plan.cluster * plan.part_bytes / shape.size as u32;
+            let before = if shape.is_whole() { 0 } else { (VECTOR_BYTES / shape.size) as u32 - 1 };
+            assert!(columns >= shape.columns + before, "{plan:?}");
+            let running = plan.blocks / plan.cluster;
+            assert!(running * plan.cluster == plan.blocks && plan.blocks <= 132, "{plan:?}");
+            assert!(u64::from(running * plan.tile) >= rows.min(u64::from(plan.step)), "{plan:?}");
+            assert!(u64::from((running - 1) * plan.tile) < rows, "a block has a row: {plan:?}");
+            (plans, clusters) = (plans + 1, clusters + u32::from(plan.cluster > 1));
+        }
+        assert!(plans > clusters && clusters > 0);
+    }
+
+    #[test]
+    fn rows_of_a_team_begin_alike() {
+        for columns in 1..2000 {
+            for (size, multiprocessors) in [(2, 132), (4, 132), (2, 1), (4, 114)] {
+                let strides = [u64::from(columns); 3];
+                let shape = Shape {
+                    rows: 100_000,
+                    columns,
+                    size,
+                    inputs: 2,
+                    shared: 1,
+                    input_strides: strides,
+                    output_strides: [strides[0], 0],
+                };
+                let Some(plan) = Plan::staying(&shape, multiprocessors) else { continue };
+                let bytes = u64::from(plan.step) * u64::from(columns) * size as u64;
+                assert_eq!(bytes % VECTOR_BYTES as u64, 0, "{plan:?}");
+                assert_eq!(plan.step, plan.blocks * plan.tile, "{plan:?}");
+            }
+        }
+    }
+}
