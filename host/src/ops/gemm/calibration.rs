@@ -123,6 +123,9 @@ fn slow_products_get_what_was_fastest_on_an_h200() {
         ("x_bf16", "16x224x4456-nn-none", "gemm_skinny 32x32x256, 6 stages, k in 9 parts"),
         ("x_f16", "272x176x136-tt-none", "gemm_f16_tt_64x128 64x128x64, 8 stages"),
         ("x_bf16", "8x11240x568-tn-none", "gemm_skinny 32x128x64"),
+        // These two are of 2026-11-29 (`gemm_every_153072576.txt`): 2.8 us, by few rows 4.2; 7.2 and 8.4.
+        ("x_bf16", "16x2616x176-nn-bias_residual", "gemm_bf16_nn_64x128 64x128x64, 8 stages"),
+        ("x_e4m3", "8x3680x4592-nt-none", "gemm_e4m3_nt_64x16_t 64x16x128"),
     ];
     for (name, shape, fastest) in measured {
         let mut best = Best::default();

@@ -26,10 +26,10 @@ pub(super) const BACKEND: Backend =
 
 /// How much of memory's rate the device has, and bytes of both factors a microsecond of one multiprocessor
 /// while others idle: measured on an H200, 8192 x 8192 and 28672 x 8192, and on an H100 with products drawn
-/// at random. Of 8-bit factors, which become f16 first, in six products of 8 and 16 rows on an H200.
+/// at random. Of 8-bit factors, which become f16 first, in seven products of 8 and 16 rows on an H200.
 const READ: f64 = 0.86;
 const BLOCK_BYTES_PER_US: f64 = 52e3;
-const NARROW_BLOCK_BYTES_PER_US: f64 = 41e3;
+const NARROW_BLOCK_BYTES_PER_US: f64 = 38e3;
 /// A launch that overlaps with the one before it, and the way of the first bytes.
 const START_US: f64 = 2.4;
 /// The end of a tile that another one follows: 3 x 26144 x 160 takes 13.4 us in tiles of 16 columns, 5.5 in
@@ -44,6 +44,10 @@ const CROWDED_US: f64 = 1.0;
 const CROWDED: u32 = 16;
 /// A column's part in the end of a tile.
 const COLUMN_US: f64 = 0.003;
+/// Until what is added to a tile has come, which the threads ask for behind the last product, and a column's
+/// part in that: 16 x 2616 x 176 with a residual on an H200, in tiles of 16 to 128 columns.
+const ADDED_US: f64 = 1.3;
+const ADDED_COLUMN_US: f64 = 0.017;
 /// Where lines of B begin at no multiple of these bytes, copies take more of them from memory, and take so
 /// much longer.
 const SECTOR_BYTES: u64 = 32;
@@ -174,7 +178,10 @@ fn estimate_us(width: Width, problem: &Problem, device: &DeviceCapabilities) -> 
     let copies = straddling * time / efficiency(width, problem.b.order);
     let followed = f64::from(tiles.div_ceil(sm_count)) - 1.0;
     let followed_us = if problem.batch > 1 { BEGUN_US } else { FOLLOWED_US };
-    START_US + copies * products(problem) + followed.max(0.0) * followed_us + COLUMN_US * columns
+    let is_added_to = problem.epilogue.residual.is_some() || problem.epilogue.source;
+    let added_us = if is_added_to { ADDED_US + ADDED_COLUMN_US * columns } else { 0.0 };
+    let end_us = COLUMN_US * columns + added_us;
+    START_US + copies * products(problem) + followed.max(0.0) * followed_us + end_us
 }
 
 /// How much the products add to the time of the copies.
