@@ -16,8 +16,9 @@ use rows::plan::{EXCHANGES, Plan, STAY_STAGES, Shape};
 use testkit::{Family, compare, input, tolerance};
 
 /// No rows; rows of a few lanes, a warp, several warps, a block; parts of rows in a cluster; rows that begin
-/// anywhere in a vector; more rows than the blocks of a device take at once.
-const SHAPES: [[usize; 2]; 16] = [
+/// anywhere in a vector; more rows than the blocks of a device take at once; one row; rows too long for rings
+/// of lanes.
+const SHAPES: [[usize; 2]; 19] = [
     [0, 8],
     [3, 1],
     [5, 2],
@@ -34,6 +35,9 @@ const SHAPES: [[usize; 2]; 16] = [
     [2, 40_960],
     [40, 2552],
     [21, 2560],
+    [1, 257],
+    [1, 9001],
+    [2, 80_000],
 ];
 
 fn softmax_agrees<T: Element + testkit::Element + Into<f64>>() -> Outcome {
@@ -163,7 +167,9 @@ fn rings_go_round<T: Element + testkit::Element + Into<f64>>() -> Outcome {
     let stream = stream()?;
     let multiprocessors = stream.device().properties().sm_count;
     for (columns, with_residual) in
-        [(264, false), (257, true), (2560, false), (2560, true), (32_776, false), (32_770, true)]
+        [(264, false), (257, true), (2555, true), (6001, false), (2560, false), (2560, true)]
+            .into_iter()
+            .chain([(32_776, false), (32_770, true)])
     {
         let stride = columns as u64;
         let shape = Shape {

@@ -194,13 +194,13 @@ pub(super) struct Pass {
 
 impl Pass {
     /// The pass of a problem whose operands lie in whole units, if it can be done: on this device, without
-    /// groups, with filters in whole units.
+    /// groups, with filters in whole units, and at least one.
     pub fn new(stream: &Stream, problem: Convolution) -> Option<Self> {
         let Convolution { groups, channels, filters, .. } = problem;
         let pass = Self { problem, walk: Walk::new(&problem)? };
         let least = if pass.few().is_some() { LEAST_FEW } else { LEAST_CHANNELS };
-        let is_possible = has_windows(stream, groups) && channels >= least && filters.is_multiple_of(8);
-        Some(pass).filter(|_| is_possible)
+        let is_possible = channels >= least && filters > 0 && filters.is_multiple_of(8);
+        Some(pass).filter(|_| is_possible && has_windows(stream, groups))
     }
 
     /// Which of [`FEW`] a tap has, if stages have several.

@@ -45,7 +45,7 @@ const CROWDED: u32 = 16;
 /// A column's part in the end of a tile.
 const COLUMN_US: f64 = 0.003;
 /// Until what is added to a tile has come, which the threads ask for behind the last product, and a column's
-/// part in that: 16 x 2616 x 176 with a residual on an H200, in tiles of 16 to 128 columns.
+/// part in that: one product, 16 x 2616 x 176 with a residual on an H200, in tiles of 16 to 128 columns.
 const ADDED_US: f64 = 1.3;
 const ADDED_COLUMN_US: f64 = 0.017;
 /// Where lines of B begin at no multiple of these bytes, copies take more of them from memory, and take so
