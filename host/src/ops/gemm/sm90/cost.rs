@@ -46,7 +46,7 @@ const L2_BYTES_PER_US: f64 = 16.3e6;
 const FROM_SECTORS: f64 = 1.75;
 const FROM_UNITS: f64 = 2.48;
 const OUTSIDE: f64 = 3.76;
-/// How much longer steps take in tiles narrower than the kernel's: on an H200, 2 to 9 %, and by the choices of
+/// How much longer steps take in tiles narrower than the kernel's: on an H200, 2 to 9 %, and by choices of
 /// 93 products there (`gemm_every_153072576.txt` and older samples). And the store of a part of a subtile,
 /// whose rows the threads store: in 160 products of 16-bit results.
 const NARROWER: f64 = 1.08;
