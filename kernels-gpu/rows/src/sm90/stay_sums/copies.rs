@@ -16,7 +16,7 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
     /// Begins to copy the lane's vectors of a row, if that exists: a group of copies in either case.
     ///
     /// # Safety
-    /// As for [`run`]; the lane has read the stage.
+    /// As for [`run`](super::run); the lane has read the stage.
     #[inline(always)]
     pub(super) unsafe fn fill<const N: usize, const VECTORS: usize>(&self, row: u32, stage: u32) {
         let rows = self.plan.rows as u32;
