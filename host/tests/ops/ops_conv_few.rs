@@ -3,13 +3,12 @@
 
 use crate::common::{Outcome, stream};
 use crate::ops_conv::{Tested, conv, op, operands};
-use crate::ops_conv_parts::of_device;
+use crate::ops_conv_parts::{self, of_device};
 use half::{bf16, f16};
 use ironwarp::ops::conv::{Activation, Algorithm, Conv2d, Fused, Tile};
 use ironwarp::{Stream, Tensor};
 use reference::conv::Conv;
-use reference::matmul;
-use testkit::{Family, compare, input};
+use testkit::{Family, compare};
 
 /// As many channels as a tap has, and fewer, also in units that are no whole; stages that end within the taps
 /// and with them, lines that end within a stage; strides, padding and dilations that differ along the axes;
@@ -39,19 +38,7 @@ const ALGORITHMS: [Algorithm; 5] = [
 ];
 
 fn forward<T: Tested>(stream: &Stream, case: &Conv, family: Family, algorithm: Algorithm) -> Outcome {
-    let sides = case.sides();
-    let [x, filters, _] = operands::<T>(case, family, 7);
-    let bias = input::<T>(Family::Normal, 9, sides[1][0]);
-    let on = |i: usize, numbers: &[T]| Tensor::from_slice(stream, &sides[i], numbers);
-    let on_bias = Tensor::from_slice(stream, &[bias.len()], &bias)?;
-    let fused = Fused { bias: Some(&on_bias), activation: Activation::Relu };
-    let op = Conv2d { algorithm, ..op(case) };
-    let y = op.forward(stream, &on(0, &x)?, &on(1, &filters)?, fused)?;
-    let want = case.forward(&x, &filters, Some(&bias), matmul::Activation::named(Activation::Relu.name()));
-    let limit = T::tolerance(case.height.filter * case.width.filter * case.channels);
-    let what = format!("y {} {algorithm:?} {case:?}", T::DTYPE);
-    compare::rounded(&what, &y.to_vec::<T>(stream)?, &want.value, &want.magnitude, &sides[2], limit)?;
-    Ok(())
+    ops_conv_parts::forward::<T>(stream, case, family, algorithm, Some(Activation::Relu))
 }
 
 #[test]

@@ -8,7 +8,7 @@ use ironwarp::ops::conv::{Activation, Algorithm, Conv2d, Fused};
 use ironwarp::{Stream, Tensor};
 use reference::conv::Conv;
 use reference::matmul;
-use testkit::{Family, compare};
+use testkit::{Family, compare, input};
 
 /// This algorithm, or what a device without windows has.
 pub fn of_device(stream: &Stream, algorithm: Algorithm) -> Algorithm {
@@ -21,8 +21,9 @@ fn tall_tiles_and_parts_agree() -> Outcome {
     // Whole, with a last part of fewer stages, and of a stage each.
     let parts = [1, 2, 5, 100].map(Algorithm::WindowsInParts);
     for (i, case) in BY_WINDOWS.iter().enumerate() {
-        forward::<bf16>(&stream, case, Family::Normal, of_device(&stream, parts[i % parts.len()]))?;
-        forward::<f16>(&stream, case, Family::SmallIntegers, of_device(&stream, Algorithm::TallWindows))?;
+        forward::<bf16>(&stream, case, Family::Normal, of_device(&stream, parts[i % parts.len()]), None)?;
+        let tall = of_device(&stream, Algorithm::TallWindows);
+        forward::<f16>(&stream, case, Family::SmallIntegers, tall, None)?;
     }
     // Gradients too: both tensors are large.
     for (i, algorithm) in parts.into_iter().chain([Algorithm::TallWindows]).enumerate() {
@@ -32,13 +33,29 @@ fn tall_tiles_and_parts_agree() -> Outcome {
     Ok(())
 }
 
-fn forward<T: Tested>(stream: &Stream, case: &Conv, family: Family, algorithm: Algorithm) -> Outcome {
+/// Compares results with the oracle's: with a bias and an activation behind it, or without both.
+pub fn forward<T: Tested>(
+    stream: &Stream,
+    case: &Conv,
+    family: Family,
+    algorithm: Algorithm,
+    behind_bias: Option<Activation>,
+) -> Outcome {
     let sides = case.sides();
     let [x, filters, _] = operands::<T>(case, family, 7);
+    let bias = input::<T>(Family::Normal, 9, sides[1][0]);
     let on = |i: usize, numbers: &[T]| Tensor::from_slice(stream, &sides[i], numbers);
+    let on_bias = Tensor::from_slice(stream, &[bias.len()], &bias)?;
+    let (fused, bias, activation) = match behind_bias {
+        Some(activation) => {
+            let named = matmul::Activation::named(activation.name());
+            (Fused { bias: Some(&on_bias), activation }, Some(&bias[..]), named)
+        }
+        None => (Fused::default(), None, matmul::Activation::Identity),
+    };
     let op = Conv2d { algorithm, ..op(case) };
-    let y = op.forward(stream, &on(0, &x)?, &on(1, &filters)?, Fused::default())?;
-    let want = case.forward(&x, &filters, None, matmul::Activation::Identity);
+    let y = op.forward(stream, &on(0, &x)?, &on(1, &filters)?, fused)?;
+    let want = case.forward(&x, &filters, bias, activation);
     let limit = T::tolerance(case.height.filter * case.width.filter * case.channels);
     let what = format!("y {} {algorithm:?} {case:?}", T::DTYPE);
     compare::rounded(&what, &y.to_vec::<T>(stream)?, &want.value, &want.magnitude, &sides[2], limit)?;
@@ -53,7 +70,7 @@ fn bias_and_activation_follow_the_sum_of_parts() -> Outcome {
     {
         let sides = case.sides();
         let [x, filters, _] = operands::<bf16>(&case, Family::Normal, 3);
-        let bias = testkit::input::<bf16>(Family::Normal, 9, sides[1][0]);
+        let bias = input::<bf16>(Family::Normal, 9, sides[1][0]);
         let on = |i: usize, numbers: &[bf16]| Tensor::from_slice(&stream, &sides[i], numbers);
         let (on_x, on_filters) = (on(0, &x)?, on(1, &filters)?);
         let on_bias = Tensor::from_slice(&stream, &[bias.len()], &bias)?;

@@ -18,10 +18,11 @@ const STAGE_US: [[[f64; 2]; 2]; 3] =
     [[[0.57, 0.72], [0.57, 0.92]], [[0.29, 0.38], [0.33, 0.57]], [[0.14, 0.26], [0.27, 0.40]]];
 /// Requests that a multiprocessor's copy engine makes in a microsecond: of few blocks (192 rows of 128 x 64
 /// in 0.14), and where all multiprocessors have one, as of products. A row of a box is one, and one more
-/// where it lacks channels.
+/// where it lacks channels. Taken over from other tiles: convolutions of few channels took 0.7 to 1.4 times
+/// what such counts foresaw (`benches/NOTES.md`).
 const REQUESTS_PER_US: [f64; 2] = [1300.0, 750.0];
-/// Products of a stage, of 64 along k, that a multiprocessor makes in a microsecond: 128 x 128 in 0.29.
-const PRODUCTS_PER_US: f64 = 128.0 * 128.0 / 0.29;
+/// Products of a stage, of 64 along k, that a multiprocessor makes in a microsecond: those of 128 x 128.
+const PRODUCTS_PER_US: f64 = 128.0 * 128.0 / STAGE_US[1][0][0];
 /// Kernels of 128 x 128 and of 128 x 64, for which that table is too.
 const OF_128: [usize; 2] = [1, 2];
 /// Microseconds of a launch beside its stages, about.
@@ -131,7 +132,7 @@ impl Sides {
         let whole = |index: usize| self.whole(multiprocessors, index, entries[index].block);
         let in_parts =
             |index: usize, count| self.in_parts(multiprocessors, index, entries[index].block, count);
-        // Of two that take as long the narrower one, whose stores products of another tile hide.
+        // Of two that take as long the narrower one.
         let all = (0..N).rev();
         let cut = match algorithm {
             Algorithm::TallWindows => Some(whole(0)),

@@ -116,7 +116,8 @@ impl ByWindows {
                 algorithm == Algorithm::Auto && copies_us(&pass) + cut.time_us < time_us(stream, gather)
             };
             let is_asked_for = algorithm != Algorithm::Auto && pass.is_large();
-            (is_asked_for || copies_us(&pass) == 0.0 || is_faster()).then_some(Self::Forward(kernels, pass))
+            (is_asked_for || pass.is_large() && !pass.pads() || is_faster())
+                .then_some(Self::Forward(kernels, pass))
         } else {
             let classes = classes::ByClasses::new(stream, gather.problem, gather.columns)?;
             Some(Self::Backward(classes::kernels(T::DTYPE)?, classes))

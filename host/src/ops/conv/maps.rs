@@ -55,8 +55,7 @@ impl Walk {
         })
     }
 
-    /// The windows as a kernel takes them, of so many channels, a multiple of [`DEPTH`] for all but stages of
-    /// several taps.
+    /// The windows as a kernel takes them, of so many channels: see [`Windows::channels`].
     pub fn windows(&self, channels: u32) -> Windows {
         let Self { counts, strides, lower, dilations, taps, is_reversed, .. } = *self;
         let taps = [taps[0], taps[0] * taps[1]];

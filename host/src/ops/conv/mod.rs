@@ -128,7 +128,8 @@ impl Algorithm {
 pub enum Tile {
     /// 128 x 128 (for filters' gradients by windows 128 x 192).
     Wide,
-    /// 128 x 64, or for filters' gradients 64 x 128 (by windows 128 x 128).
+    /// 128 x 64 (by windows of 9 to 32 channels and several taps 128 x 128), or for filters' gradients
+    /// 64 x 128 (by windows 128 x 128).
     Narrow,
 }
 

@@ -390,7 +390,7 @@ type FinishParameters<T> = (Ptr<f32>, Value<u32>, Value<u32>, PtrMut<T>, PtrMut<
 impl NormBackward<'_> {
     /// Queues the gradients: that by `x` in one pass over memory, those by weight and bias in the same pass
     /// where all tensors of a row lie alike within 16 bytes, the first row begins at such a boundary, and a
-    /// cluster has registers for their columns (Hopper, up to 65536 columns), else in a second one. All
+    /// cluster has registers for their columns (Hopper, up to some 65,500 columns), else in a second one. All
     /// repeat bit for bit.
     ///
     /// # Errors

@@ -66,7 +66,8 @@ pub struct Windows {
     pub taps: [u32; 2],
     /// The number of the filters' tap that a window meets first, and what the next one's is more (wrapping).
     pub tap: [u32; 2],
-    /// Channels that a tap has, a multiple of [`DEPTH`]; those that the tensor lacks are zeros.
+    /// Channels that a tap has, those that the tensor lacks among them, which are zeros: a multiple of
+    /// [`DEPTH`], or 16 or 32 where a stage has several taps.
     pub channels: u32,
 }
 
@@ -122,7 +123,7 @@ impl<'a> Gathered<'a> {
 }
 
 /// Filters of a stage's box: a tile's columns, or all there are, if they are fewer. The copy engine would
-/// take as long to fill the others with zeros as to copy them.
+/// take its time to fill the others with zeros.
 pub const fn filters_of_box(filters: u32, block_n: u32) -> u32 {
     if filters < block_n { filters } else { block_n }
 }

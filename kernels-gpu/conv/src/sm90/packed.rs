@@ -6,8 +6,7 @@
 //!   B  64 columns of the filters' matrix: taps by 16 or 32 channels side by side
 //! ```
 //! The copy engine fills a stage of 64 channels of one tap with zeros where the tensor has 16, which takes
-//! it longer than to copy. Here each row of a box is a sector or two of one tap. Behind the last tap the
-//! boxes are zeros.
+//! its time. Here each row of a box is a sector or two of one tap. Behind the last tap the boxes are zeros.
 
 use cuda_std::tma;
 use gemm::sm90::config::{Block, Config, EpiloguePlan, Stage};

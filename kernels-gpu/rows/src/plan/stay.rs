@@ -103,7 +103,7 @@ impl Plan {
         let (warps, cluster) = (warps.div_ceil(cluster) as u32, cluster as u32);
         let of_lane = vectors.div_ceil((cluster * warps * 32) as u64) as u32;
         let tile = if cluster > 1 { 1 } else { STAY_WARPS / warps };
-        // All multiprocessors have a block before one has several teams.
+        // Of few rows a block has fewer teams, so that about as many blocks as multiprocessors have some.
         let needed = shape.rows.div_ceil(multiprocessors as u64);
         let tile = if needed < tile as u64 { needed as u32 } else { tile };
         let tile = if tile == 0 { 1 } else { tile };

@@ -12,8 +12,8 @@
 //!
 //! Rows that begin anywhere in a vector are whole vectors too, from the boundary before a row on. Vectors
 //! have the same columns in each of a team's rows, since the plan's step leads to a row that begins alike.
-//! The last vector is filled up with zeros, and in the first one the lane that has it writes zeros over the
-//! end of the row before.
+//! The last vector is filled up with zeros, and in the first one the lane that has it writes zeros over what
+//! lies before the row.
 
 mod copies;
 mod exchange;

@@ -24,9 +24,9 @@ const fn early(places: u32) -> u32 {
 /// Sees to it that all have read what is written over with the `turn`-th row and the next ones.
 ///
 /// A thread has read the row two before the one that it sends. Row `m` is sent behind the wait at a row from
-/// `m - places / 2 + 1` on, whose arrival was a quarter of the places before: at a row beyond
-/// `m - places + places / 4`, or just there, behind the reading of one beyond `m - places` if a quarter is
-/// two rows or more. So all have read what row `m` writes over, which is row `m - places`.
+/// `m - places / 2 + 1` on, whose arrival was a quarter of the places before, at a row from
+/// `m - places + places / 4 + 1` on. Behind that, rows up to `m - places + places / 4 - 1` at least have been
+/// read, and so has row `m - places`, which row `m` writes over.
 ///
 /// # Safety
 /// All threads of the cluster call it before each of its rows, in order, and at the end [`leave`].

@@ -46,8 +46,9 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
                     if K < VECTORS && self.has(K) {
                         let to = to + I as u32 * plan.part_bytes + K as u32 * STRIDE_BYTES;
                         let from = from.wrapping_add(K * LANES as usize * N);
-                        // SAFETY: a vector of the row, and as much room in the stage. Before the row lies
-                        // another one of the tensor: the first one begins at a boundary.
+                        // SAFETY: a vector of the row, and as much room in the stage. What lies before a row
+                        // that begins anywhere is of the tensor's memory, another row or a gap, since the
+                        // first row begins at a boundary; `clear` writes over it.
                         unsafe {
                             if Q::ANYWHERE {
                                 let left = plan.columns as i32 - self.column::<N>(K);
@@ -138,7 +139,7 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
         }
     }
 
-    /// Writes zeros over what the first vector has of the row before.
+    /// Writes zeros over what the first vector has of the memory before the row.
     ///
     /// # Safety
     /// The stage is full, and the lane has that vector.

@@ -233,7 +233,7 @@ impl<Q: Kind> Member<Q> {
         }
     }
 
-    /// Behind the last of so many rows: the others may still send to this block.
+    /// Behind the last of so many rows: no block of a cluster ends before all have their statistics.
     ///
     /// # Safety
     /// All threads of the cluster call it, after as many rows.
