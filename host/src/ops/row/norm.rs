@@ -156,6 +156,7 @@ impl Norm<'_> {
                 None => {}
             }
             match norm.and_then(|norm| job.kept(size, norm)) {
+                Some(plan) if plan.has_fewer(size) => job.planned::<T::KeptFewer, _, T>(&plan, function),
                 Some(plan) if plan.is_full(size) => job.planned::<T::Kept, _, T>(&plan, function),
                 Some(plan) => job.planned::<T::KeptPart, _, T>(&plan, function),
                 None => job.run::<T::Direct, T::Held, _, T>(function),
@@ -240,6 +241,8 @@ trait Normable: Element {
     type Kept: Kernel<Params = Parameters<Function, Self>>;
     /// Others.
     type KeptPart: Kernel<Params = Parameters<Function, Self>>;
+    /// Rows in registers, fewer vectors in each thread. Plans of 32 bits have none of these.
+    type KeptFewer: Kernel<Params = Parameters<Function, Self>>;
     /// Rows in registers that blocks draw.
     type Drawn: Kernel<Params = DrawnParameters<Function, Self>>;
     /// The same with weights in shared memory. Plans of 32 bits have none of these.
@@ -247,12 +250,13 @@ trait Normable: Element {
 }
 
 macro_rules! normable {
-    ($($ty:ty: $direct:ident, $held:ident, $kept:ident, $part:ident, $drawn:ident, $shared:ident;)*) => { $(
+    ($($ty:ty: $direct:ident, $held:ident, $kept:ident, $part:ident, $fewer:ident, $drawn:ident, $shared:ident;)*) => { $(
         impl Normable for $ty {
             type Direct = kernels::$direct;
             type Held = held::$held;
             type Kept = held::$kept;
             type KeptPart = held::$part;
+            type KeptFewer = held::$fewer;
             type Drawn = held::$drawn;
             type DrawnShared = held::$shared;
         }
@@ -260,9 +264,9 @@ macro_rules! normable {
 }
 
 normable! {
-    f32: norm_f32, norm_held_f32, norm_kept_f32, norm_kept_part_f32, norm_drawn_f32, norm_drawn_f32;
-    f16: norm_f16, norm_held_f16, norm_kept_f16, norm_kept_part_f16, norm_drawn_f16, norm_drawn_shared_f16;
-    bf16: norm_bf16, norm_held_bf16, norm_kept_bf16, norm_kept_part_bf16, norm_drawn_bf16, norm_drawn_shared_bf16;
+    f32: norm_f32, norm_held_f32, norm_kept_f32, norm_kept_part_f32, norm_kept_f32, norm_drawn_f32, norm_drawn_f32;
+    f16: norm_f16, norm_held_f16, norm_kept_f16, norm_kept_part_f16, norm_kept_fewer_f16, norm_drawn_f16, norm_drawn_shared_f16;
+    bf16: norm_bf16, norm_held_bf16, norm_kept_bf16, norm_kept_part_bf16, norm_kept_fewer_bf16, norm_drawn_bf16, norm_drawn_shared_bf16;
 }
 
 /// The operands of a pass, checked and as rows, and what is written beside its result.

@@ -52,6 +52,8 @@ use primitives::access::VECTOR_BYTES;
 pub const fn kept_vectors(size: usize) -> usize {
     2 * size
 }
+/// The same where rows of 16 bits so leave no register empty and four vectors would: 24 elements.
+pub const KEPT_FEWER: usize = 3;
 /// Most warps of a block that has rows in registers.
 pub const KEPT_WARPS: u32 = 8;
 /// Blocks of as many warps that a multiprocessor has registers for.
@@ -104,7 +106,7 @@ impl Plan {
     /// for rows that do not begin at 16-byte boundaries, that are too long for a cluster, or that leave more
     /// than a quarter of its lanes' registers empty.
     pub const fn in_registers(shape: &Shape, turns: u32, multiprocessors: u32) -> Option<Self> {
-        let (vectors, of_warp) = (shape.vectors(), 32 * kept_vectors(shape.size) as u64);
+        let (vectors, of_warp) = (shape.vectors(), 32 * vectors_of_thread(shape) as u64);
         let is_whole = (shape.columns as u64 * shape.size as u64).is_multiple_of(VECTOR_BYTES as u64);
         if !shape.is_even() || !is_whole || shape.inputs > 2 || shape.rows > MAX_ROWS {
             return None;
@@ -135,12 +137,27 @@ impl Plan {
         Some(Self { tile: turns, tiles: tiles as u32, step, row_bytes, part_bytes, blocks, shared, ..plan })
     }
 
-    /// Whether all threads have as many vectors of a row in registers.
+    /// Whether all threads have [`KEPT_FEWER`] vectors of a row in registers.
+    pub const fn has_fewer(&self, size: usize) -> bool {
+        let vectors = self.consumers * self.cluster * KEPT_FEWER as u32;
+        size == size_of::<u16>() && self.columns == vectors * VECTOR_BYTES as u32 / size as u32
+    }
+
+    /// Whether all threads have [`kept_vectors`] of a row in registers.
     pub const fn is_full(&self, size: usize) -> bool {
         let elements =
             self.consumers * self.cluster * kept_vectors(size) as u32 * VECTOR_BYTES as u32 / size as u32;
         self.columns == elements
     }
+}
+
+/// Vectors of a row that a thread has in registers.
+const fn vectors_of_thread(shape: &Shape) -> usize {
+    let (all, vectors) = (kept_vectors(shape.size), shape.vectors());
+    let of_warp = 32 * KEPT_FEWER as u64;
+    let are_full = vectors.is_multiple_of(of_warp) && vectors <= KEPT_WARPS as u64 * of_warp;
+    let is_narrow = shape.size == size_of::<u16>();
+    if is_narrow && are_full && !vectors.is_multiple_of(32 * all as u64) { KEPT_FEWER } else { all }
 }
 
 /// Rows that a block takes one after the other, where there are many and it does not draw them; 0 where rows

@@ -34,6 +34,7 @@ use crate::function::Tensors;
 use crate::norm::{Norm, added};
 use crate::plan::{CLUSTER_PLACES, Plan, WEIGHT_PARTS};
 use core::marker::PhantomData;
+use cuda_std::warp::{FULL_MASK, warp_vote_all};
 use cuda_std::{cluster, grid, mbarrier, misc, shared, thread, tma, vector};
 use desk::{Deviations, Member};
 use drawn::Queue;
@@ -53,12 +54,16 @@ pub trait Kind {
     const DRAWS: bool = false;
     /// Whether weight and bias come to shared memory: of those that draw.
     const HAS_SHARED: bool = false;
+    /// Whether weight and bias stay in registers for all rows of a block.
+    const HOLDS: bool = false;
 }
 
 /// Blocks have their rows, and all threads as many vectors.
 pub struct Full;
 /// Blocks have their rows, and some threads fewer vectors.
 pub struct Part;
+/// Blocks have their rows, and all threads as many vectors, so few that weight and bias find room.
+pub struct Fewer;
 /// Blocks draw rows, and all threads have as many vectors.
 pub struct Drawn;
 /// The same, with weight and bias in shared memory.
@@ -67,6 +72,9 @@ pub struct DrawnShared;
 impl Kind for Full {}
 impl Kind for Part {
     const IS_FULL: bool = false;
+}
+impl Kind for Fewer {
+    const HOLDS: bool = false;
 }
 impl Kind for Drawn {
     const DRAWS: bool = true;
@@ -184,11 +192,12 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
                 // The others' barriers are ready.
                 cluster::wait();
             }
+            let shared = self.held::<N, VECTORS>();
             let mut row = first;
             while row < end {
                 let turn = row - first;
                 mbarrier::wait_parity(self.member.full(), turn & 1);
-                self.row::<N, VECTORS>([row, turn, end], &mut Queue::default());
+                self.row::<N, VECTORS>([row, turn, end], &shared, &mut Queue::default());
                 row += 1;
             }
         }
@@ -202,23 +211,25 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
     unsafe fn row<const N: usize, const VECTORS: usize>(
         &self,
         [row, turn, end]: [u32; 3],
+        held: &[[Words; 2]; VECTORS],
         queue: &mut Queue,
     ) {
         let plan = self.plan;
         // SAFETY: the caller's contract.
         unsafe {
             let mut x = self.take::<N, VECTORS>(row);
-            let (shared, of) = if misc::opaque(self.function.is_centered) != 0 {
+            let (shared, of, offset) = if misc::opaque(self.function.is_centered) != 0 {
                 self.centered::<N, VECTORS>(&mut x, [row, turn, end], queue)
             } else {
                 self.as_it_is::<N, VECTORS>(&x, [row, turn, end], queue)
             };
             let factor = self.finish(of, row);
+            let scale = Scale { factor, term: -(offset * factor) };
             let to = self.tensors.outputs[0].wrapping_add(self.place::<N>(row, plan.output_strides[0]));
-            let results = Results { worker: self, x: &x, factor, shared, to };
+            let results = Results { worker: self, x: &x, scale, shared, held, to };
             if !self.function.bias.is_null() {
                 let activation = Activation::from_code(self.function.activation);
-                activation.visit::<T::Precision>(results);
+                activation.visit::<<T::Precision as Elementary>::OfNorms>(results);
             } else if !self.function.weight.is_null() {
                 results.scaled::<true>();
             } else {
@@ -227,8 +238,8 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
         }
     }
 
-    /// Weight and bias of the first vector, and the row's deviations, after its mean has been subtracted. The
-    /// next row is on its way as soon as all have this one.
+    /// Weight and bias of the first vector, the row's deviations, and what still is to be subtracted from its
+    /// numbers. The next row is on its way as soon as all have this one.
     ///
     /// # Safety
     /// As for [`run`]; all threads of the cluster call it for their rows in order.
@@ -238,42 +249,68 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
         x: &mut Columns<N, VECTORS>,
         [row, turn, end]: [u32; 3],
         queue: &mut Queue,
-    ) -> ([Words; 2], Deviations) {
-        let (plan, count) = (self.plan, (self.piece * N as u32) as f32);
+    ) -> ([Words; 2], Deviations, f32) {
+        let plan = self.plan;
         // SAFETY: the caller's contract.
         unsafe {
-            let [sum] = self.member.of_block(plan, [sum_of(x)], 0);
-            self.next([row, end], queue);
-            let pivot = quotient::<T>(sum, count);
-            let rest = self.subtract(x, pivot);
-            let shared = self.both::<N>(0);
-            let (mut lacking, mut squares) = (0.0, squares_of::<T, N, VECTORS>(x));
-            if corrects::<T>() {
-                let sums = self.member.of_block(plan, [squares, rest], 1);
-                lacking = sums[1] * T::Precision::inverse(count);
-                // Rounding may leave less than nothing; NaN stays.
-                squares = sums[0] - sums[1] * lacking;
-                squares = if squares < 0.0 { 0.0 } else { squares };
+            let (own, subtracted, shared) = if corrects::<T>() {
+                let [sum] = self.member.of_block(plan, [sum_of(x)], 0);
+                self.next([row, end], queue);
+                let shared = self.first::<N>();
+                (self.exact(x, sum, 1), true, shared)
             } else {
-                [squares] = self.member.of_block(plan, [squares], 1);
-            }
-            let word = self.word(queue);
-            let mut of = Deviations { pivot, lacking, squares, word };
+                let sums = [sum_of(x), squares_of::<T, N, VECTORS>(x)];
+                let [sum, squares] = self.member.of_block(plan, sums, turn & 1);
+                self.next([row, end], queue);
+                let shared = self.first::<N>();
+                let pivot = sum * T::Precision::inverse((self.piece * N as u32) as f32);
+                let squares = T::Precision::multiply_add(-sum, pivot, squares);
+                // Not of NaN. A vote's result is the compiler's word that all lanes go the same way.
+                if warp_vote_all(FULL_MASK, squares * CANCELLED >= sum * pivot) {
+                    (Deviations { pivot, lacking: 0.0, squares, word: 0.0 }, false, shared)
+                } else {
+                    (self.exact(x, sum, 2), true, shared)
+                }
+            };
+            let mut of = Deviations { word: self.word(queue), ..own };
             if plan.cluster > 1 {
                 let (share, columns) = (plan.row_bytes / size_of::<T>() as u32, plan.columns as f32);
                 let inverse = T::Precision::inverse(columns);
                 of = self.member.of_cluster::<Q>(plan, of, (share, inverse), turn);
                 self.hear(queue, of.word);
             }
-            if corrects::<T>() || plan.cluster > 1 {
-                unroll!(K in 0..8, {
-                    if K < VECTORS {
-                        x[K] = map(x[K], |x| x - of.lacking);
-                    }
-                });
-            }
-            (shared, of)
+            (shared, of, if subtracted { of.lacking } else { of.pivot + of.lacking })
         }
+    }
+
+    /// The block's deviations after its mean, from that sum, has been subtracted from each number.
+    ///
+    /// # Safety
+    /// As for [`run`]; all threads of the block call it.
+    #[inline(always)]
+    unsafe fn exact<const N: usize, const VECTORS: usize>(
+        &self,
+        x: &mut Columns<N, VECTORS>,
+        sum: f32,
+        side: u32,
+    ) -> Deviations {
+        let (plan, count) = (self.plan, (self.piece * N as u32) as f32);
+        let pivot = quotient::<T>(sum, count);
+        let rest = self.subtract(x, pivot);
+        let (mut lacking, mut squares) = (0.0, squares_of::<T, N, VECTORS>(x));
+        // SAFETY: the caller's contract.
+        unsafe {
+            if corrects::<T>() {
+                let sums = self.member.of_block(plan, [squares, rest], side);
+                lacking = sums[1] * T::Precision::inverse(count);
+                // Rounding may leave less than nothing; NaN stays.
+                squares = sums[0] - sums[1] * lacking;
+                squares = if squares < 0.0 { 0.0 } else { squares };
+            } else {
+                [squares] = self.member.of_block(plan, [squares], side);
+            }
+        }
+        Deviations { pivot, lacking, squares, word: 0.0 }
     }
 
     /// The same of a row from which nothing is subtracted.
@@ -286,11 +323,11 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
         x: &Columns<N, VECTORS>,
         [row, turn, end]: [u32; 3],
         queue: &mut Queue,
-    ) -> ([Words; 2], Deviations) {
+    ) -> ([Words; 2], Deviations, f32) {
         let plan = self.plan;
         // SAFETY: the caller's contract.
         unsafe {
-            let shared = self.both::<N>(0);
+            let shared = self.first::<N>();
             let [squares] = self.member.of_block(plan, [squares_of::<T, N, VECTORS>(x)], turn & 1);
             self.next([row, end], queue);
             let word = self.word(queue);
@@ -299,7 +336,7 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
                 of = self.member.squares::<Q>(plan, of, turn);
                 self.hear(queue, of.word);
             }
-            (shared, of)
+            (shared, of, 0.0)
         }
     }
 
@@ -432,6 +469,34 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
         factor
     }
 
+    /// Weight and bias of the thread's first vector, where they are not held.
+    ///
+    /// # Safety
+    /// As for [`run`].
+    #[inline(always)]
+    unsafe fn first<const N: usize>(&self) -> [Words; 2] {
+        // SAFETY: the caller's contract.
+        if Q::HOLDS { Default::default() } else { unsafe { self.both::<N>(0) } }
+    }
+
+    /// Weight and bias of all of the thread's vectors, where they are held.
+    ///
+    /// # Safety
+    /// As for [`run`].
+    #[inline(always)]
+    unsafe fn held<const N: usize, const VECTORS: usize>(&self) -> [[Words; 2]; VECTORS] {
+        let mut held = [[Words::default(); 2]; VECTORS];
+        if Q::HOLDS {
+            unroll!(K in 0..8, {
+                if K < VECTORS {
+                    // SAFETY: the caller's contract.
+                    held[K] = unsafe { self.both::<N>(K) };
+                }
+            });
+        }
+        held
+    }
+
     /// Weight and bias of one of the thread's vectors, as [`words`](Self::words); zeros of one that is not
     /// there.
     ///
@@ -471,20 +536,43 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
 /// Bytes from one of a lane's vectors to its next.
 const STRIDE_BYTES: u32 = LANES * VECTOR_BYTES as u32;
 
+/// Where the square of the mean is at most as many times the variance, the sum of squares, of which it is
+/// subtracted, lacks less than six bits.
+const CANCELLED: f32 = 64.0;
+
 /// Whether the mean is made exact by a second sum: in f32, where rounding it once would show.
 const fn corrects<T>() -> bool {
     size_of::<T>() == size_of::<f32>()
 }
 
+/// The normalised number is that factor times the number in a register, and the term added.
+#[derive(Clone, Copy)]
+struct Scale {
+    /// The inverse of the deviation.
+    factor: f32,
+    /// Minus the mean, as far as it has not been subtracted, times that.
+    term: f32,
+}
+
+impl Scale {
+    /// The normalised numbers.
+    #[inline(always)]
+    fn all<T: InF32, const N: usize>(self, x: [f32; N]) -> [f32; N] {
+        map(x, |x| T::Precision::multiply_add(x, self.factor, self.term))
+    }
+}
+
 /// Stores the results of a row, with the activation that it is handed.
 struct Results<'a, T, const N: usize, const VECTORS: usize, Q> {
     worker: &'a Worker<'a, T, Q>,
-    /// Distances from the mean.
+    /// The row, or what has been subtracted from it.
     x: &'a Columns<N, VECTORS>,
-    /// The inverse of the deviation.
-    factor: f32,
+    /// What makes it the normalised row.
+    scale: Scale,
     /// Weight and bias of the first vector.
     shared: [Words; 2],
+    /// Those of all, where they are held.
+    held: &'a [[Words; 2]; VECTORS],
     to: *mut T,
 }
 
@@ -494,15 +582,16 @@ impl<T: InF32, const N: usize, const VECTORS: usize, Q: Kind> Visitor<f32> for R
         let mut shared = self.shared;
         unroll!(K in 0..8, {
             if K < VECTORS {
-                let [weight, bias] = shared.map(|words| T::widen(from_words::<T, N>(words)));
-                if K + 1 < VECTORS {
+                let words = if Q::HOLDS { self.held[K] } else { shared };
+                let [weight, bias] = words.map(|words| T::widen(from_words::<T, N>(words)));
+                if K + 1 < VECTORS && !Q::HOLDS {
                     let all = [self.worker.function.weight, self.worker.function.bias];
                     // SAFETY: the launch's contract.
                     shared = all.map(|of| unsafe { self.worker.words::<N>(of, K + 1) });
                 }
-                let mut y = self.x[K];
+                let mut y = self.scale.all::<T, N>(self.x[K]);
                 for i in 0..N {
-                    y[i] = function(T::Precision::multiply_add(y[i], weight[i] * self.factor, bias[i]));
+                    y[i] = function(T::Precision::multiply_add(y[i], weight[i], bias[i]));
                 }
                 self.store(K, y);
             }
@@ -517,10 +606,11 @@ impl<T: InF32, const N: usize, const VECTORS: usize, Q: Kind> Results<'_, T, N, 
         let [mut next, _] = self.shared;
         unroll!(K in 0..8, {
             if K < VECTORS {
-                let mut y = map(self.x[K], |x| x * self.factor);
+                let mut y = self.scale.all::<T, N>(self.x[K]);
                 if HAS_WEIGHT {
-                    let weight = T::widen(from_words::<T, N>(next));
-                    if K + 1 < VECTORS {
+                    let words = if Q::HOLDS { self.held[K][0] } else { next };
+                    let weight = T::widen(from_words::<T, N>(words));
+                    if K + 1 < VECTORS && !Q::HOLDS {
                         // SAFETY: the launch's contract.
                         next = unsafe { self.worker.words::<N>(self.worker.function.weight, K + 1) };
                     }

@@ -5,6 +5,7 @@ use crate::plan::{
     CLUSTER_PLACES, CLUSTER_TURNS, DRAWN_BYTES, KEPT_ALONE_BYTES, KEPT_BYTES, KEPT_WARPS, MAX_CLUSTER, Plan,
 };
 use crate::sm90::turns;
+use cuda_std::fastmath::{fma, max_nan};
 use cuda_std::warp::{FULL_MASK, sync_warp};
 use cuda_std::{cluster, mbarrier, thread, vector};
 use primitives::shared_plan::{Mbarrier, SharedPlan, SharedType};
@@ -12,7 +13,7 @@ use primitives::warp::{Exchange, From, LANES, fold_sections};
 use primitives::{shared_bytes, shared_plan};
 
 /// Exchanges of a block whose sums of warps lie beside each other.
-const SIDES: u32 = 2;
+const SIDES: u32 = 3;
 
 shared_plan! {
     /// Of every block.
@@ -222,14 +223,16 @@ impl Member {
         // SAFETY: the caller's contract.
         unsafe {
             let [pivot, lacking, squares, word] = self.gather::<Q>(plan, own, turn);
-            let other = self.thread & (plan.cluster - 1);
-            let count = (plan.columns - other * share).min(share) as f32;
+            let (other, weight) = (self.thread & (plan.cluster - 1), weight(plan));
+            let count = (plan.columns - other * share).min(share) as f32 * weight;
             let origin = pivot.exchange(From::Lane(0));
             let mean = pivot - origin + lacking;
-            let [sum] = fold([count * mean], plan.cluster);
+            let of_mean = count * mean;
+            let [sum, squares] =
+                fold([of_mean, fma(of_mean, mean, squares * weight)], MAX_CLUSTER);
             let of_row = sum * inverse;
-            let distance = mean - of_row;
-            let [squares] = fold([squares + count * distance * distance], plan.cluster);
+            // Block 0, whose mean is 0, has an eighth of the row: so at most that share of it is left.
+            let squares = max_nan(fma(-sum, of_row, squares), 0.0);
             Deviations { lacking: of_row - (own.pivot - origin), squares, word, ..own }
         }
     }
@@ -243,7 +246,7 @@ impl Member {
         // SAFETY: the caller's contract.
         unsafe {
             let [_, _, squares, word] = self.gather::<Q>(plan, own, turn);
-            let [squares] = fold([squares], plan.cluster);
+            let [squares] = fold([squares * weight(plan)], MAX_CLUSTER);
             Deviations { squares, word, ..own }
         }
     }
@@ -276,6 +279,13 @@ impl Member {
             vector::load_shared_v4(self.part::<Q>(place, other))
         }
     }
+}
+
+/// How much a block's part counts where lanes have those of all blocks of a cluster, of some several times.
+/// A power of two: what is added up then is as exact.
+#[inline(always)]
+fn weight(plan: &Plan) -> f32 {
+    plan.cluster as f32 * (1.0 / MAX_CLUSTER as f32)
 }
 
 /// Each of some numbers, added up over every `lanes` neighbours.
