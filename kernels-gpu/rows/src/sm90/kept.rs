@@ -54,6 +54,8 @@ pub trait Kind {
     const DRAWS: bool = false;
     /// Whether weight and bias come to shared memory: of those that draw.
     const HAS_SHARED: bool = false;
+    /// Whether blocks may share a row in clusters.
+    const MAY_CLUSTER: bool = true;
     /// Whether weight and bias stay in registers for all rows of a block.
     const HOLDS: bool = false;
 }
@@ -74,6 +76,7 @@ impl Kind for Part {
     const IS_FULL: bool = false;
 }
 impl Kind for Fewer {
+    const MAY_CLUSTER: bool = false;
     const HOLDS: bool = false;
 }
 impl Kind for Drawn {
@@ -122,7 +125,7 @@ pub unsafe fn run<T: InF32, const N: usize, const VECTORS: usize, Q: Kind>(
     const { assert!(VECTORS <= 8, "the loops over them count them out") };
     grid::launch_dependents();
     let base = shared::address_of(shared::dynamic_shared_mem::<u8>());
-    let member = Member::new(plan, base);
+    let member = Member::new::<Q>(plan, base);
     let share = plan.row_bytes / VECTOR_BYTES as u32;
     let begin = member.rank * share;
     let worker = Worker::<'_, T, Q> {
@@ -188,7 +191,7 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
         // SAFETY: the caller's contract.
         unsafe {
             self.fill(first, end);
-            if plan.cluster > 1 {
+            if has_cluster::<Q>(plan) {
                 // The others' barriers are ready.
                 cluster::wait();
             }
@@ -273,7 +276,7 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
                 }
             };
             let mut of = Deviations { word: self.word(queue), ..own };
-            if plan.cluster > 1 {
+            if has_cluster::<Q>(plan) {
                 let (share, columns) = (plan.row_bytes / size_of::<T>() as u32, plan.columns as f32);
                 let inverse = T::Precision::inverse(columns);
                 of = self.member.of_cluster::<Q>(plan, of, (share, inverse), turn);
@@ -332,7 +335,7 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
             self.next([row, end], queue);
             let word = self.word(queue);
             let mut of = Deviations { pivot: 0.0, lacking: 0.0, squares, word };
-            if plan.cluster > 1 {
+            if has_cluster::<Q>(plan) {
                 of = self.member.squares::<Q>(plan, of, turn);
                 self.hear(queue, of.word);
             }
@@ -539,6 +542,12 @@ const STRIDE_BYTES: u32 = LANES * VECTOR_BYTES as u32;
 /// Where the square of the mean is at most as many times the variance, the sum of squares, of which it is
 /// subtracted, lacks less than six bits.
 const CANCELLED: f32 = 64.0;
+
+/// Whether blocks share a row.
+#[inline(always)]
+fn has_cluster<Q: Kind>(plan: &Plan) -> bool {
+    Q::MAY_CLUSTER && plan.cluster > 1
+}
 
 /// Whether the mean is made exact by a second sum: in f32, where rounding it once would show.
 const fn corrects<T>() -> bool {

@@ -1,6 +1,6 @@
 //! Words between threads of a row in registers: sums of a block, then of a cluster.
 
-use super::Kind;
+use super::{Kind, has_cluster};
 use crate::plan::{
     CLUSTER_PLACES, CLUSTER_TURNS, DRAWN_BYTES, KEPT_ALONE_BYTES, KEPT_BYTES, KEPT_WARPS, MAX_CLUSTER, Plan,
 };
@@ -100,8 +100,8 @@ pub struct Member {
 impl Member {
     /// This thread, with the desks of its block from that shared address on.
     #[inline(always)]
-    pub fn new(plan: &Plan, base: u32) -> Self {
-        let rank = if plan.cluster > 1 { cluster::block_rank() } else { 0 };
+    pub fn new<Q: Kind>(plan: &Plan, base: u32) -> Self {
+        let rank = if has_cluster::<Q>(plan) { cluster::block_rank() } else { 0 };
         let behind = base + KEPT_ALONE_BYTES;
         let (of_cluster, drawn) = (ClusterDesk::new(behind), DrawnDesk::new(behind));
         Self { desk: Desk::new(base), of_cluster, drawn, thread: thread::thread_idx_x(), rank }
@@ -152,7 +152,7 @@ impl Member {
     /// All threads of the block call it first, and `cluster::wait` behind it where there is a cluster.
     #[inline(always)]
     pub unsafe fn prepare<Q: Kind>(&self, plan: &Plan, rows: u32) {
-        let is_of_cluster = plan.cluster > 1 && self.thread < rows;
+        let is_of_cluster = has_cluster::<Q>(plan) && self.thread < rows;
         // SAFETY: the block's own places, which nothing uses yet.
         unsafe {
             if self.thread < SIDES * KEPT_WARPS {
@@ -171,7 +171,7 @@ impl Member {
                 let gathered = self.gathered::<Q>(self.thread);
                 mbarrier::arrive_expect_tx(gathered, plan.cluster * Part::BYTES);
             }
-            if plan.cluster > 1 {
+            if has_cluster::<Q>(plan) {
                 cluster::arrive_relaxed();
             }
         }
