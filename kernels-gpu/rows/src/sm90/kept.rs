@@ -257,13 +257,13 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
         // SAFETY: the caller's contract.
         unsafe {
             let (own, subtracted, shared) = if corrects::<T>() {
-                let [sum] = self.member.of_block(plan, [sum_of(x)], 0);
+                let sum = self.member.of_block(plan, sum_of(x), 0);
                 self.next([row, end], queue);
                 let shared = self.first::<N>();
                 (self.exact(x, sum, 1), true, shared)
             } else {
                 let sums = [sum_of(x), squares_of::<T, N, VECTORS>(x)];
-                let [sum, squares] = self.member.of_block(plan, sums, turn & 1);
+                let [sum, squares] = self.member.pair_of_block(plan, sums, turn & 1);
                 self.next([row, end], queue);
                 let shared = self.first::<N>();
                 let pivot = sum * T::Precision::inverse((self.piece * N as u32) as f32);
@@ -304,13 +304,13 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
         // SAFETY: the caller's contract.
         unsafe {
             if corrects::<T>() {
-                let sums = self.member.of_block(plan, [squares, rest], side);
+                let sums = self.member.pair_of_block(plan, [squares, rest], side);
                 lacking = sums[1] * T::Precision::inverse(count);
                 // Rounding may leave less than nothing; NaN stays.
                 squares = sums[0] - sums[1] * lacking;
                 squares = if squares < 0.0 { 0.0 } else { squares };
             } else {
-                [squares] = self.member.of_block(plan, [squares], side);
+                squares = self.member.of_block(plan, squares, side);
             }
         }
         Deviations { pivot, lacking, squares, word: 0.0 }
@@ -331,7 +331,7 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
         // SAFETY: the caller's contract.
         unsafe {
             let shared = self.first::<N>();
-            let [squares] = self.member.of_block(plan, [squares_of::<T, N, VECTORS>(x)], turn & 1);
+            let squares = self.member.of_block(plan, squares_of::<T, N, VECTORS>(x), turn & 1);
             self.next([row, end], queue);
             let word = self.word(queue);
             let mut of = Deviations { pivot: 0.0, lacking: 0.0, squares, word };

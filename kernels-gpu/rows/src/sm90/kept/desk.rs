@@ -12,6 +12,8 @@ use primitives::shared_plan::{Mbarrier, SharedPlan, SharedType};
 use primitives::warp::{Exchange, From, LANES, fold_sections};
 use primitives::{shared_bytes, shared_plan};
 
+/// Half of a warp.
+const HALF: u32 = LANES / 2;
 /// Exchanges of a block whose sums of warps lie beside each other.
 const SIDES: u32 = 3;
 
@@ -177,30 +179,63 @@ impl Member {
         }
     }
 
-    /// Sums of the block from those of its threads. Behind it all threads of the block have read what they
+    /// The sum of the block from those of its threads. Behind it all threads of the block have read what they
     /// read before it.
     ///
     /// Places of a side are written again two exchanges later: all have read them by then, since each comes
     /// to the barrier of the exchange between behind that.
     ///
     /// # Safety
-    /// All threads of the block call it, for the two sides in turn.
+    /// All threads of the block call it, for two sides in turn, or for one that no neighbouring exchange has.
     #[inline(always)]
-    pub unsafe fn of_block<const K: usize>(&self, plan: &Plan, own: [f32; K], side: u32) -> [f32; K] {
-        let (lane, warp) = (self.thread % LANES, self.thread / LANES);
+    pub unsafe fn of_block(&self, plan: &Plan, own: f32, side: u32) -> f32 {
         // SAFETY: the caller's contract.
         unsafe {
-            let of_warp = fold(own, LANES);
+            let of_warp = fold([own], LANES)[0];
             if plan.consumers == LANES {
                 sync_warp(FULL_MASK);
                 return of_warp;
             }
-            let first = side * KEPT_WARPS;
-            if lane == 0 {
-                vector::store_shared_v2(self.desk.warps(first + warp), two(of_warp));
+            fold([self.beside(of_warp, LANES, side)], KEPT_WARPS)[0]
+        }
+    }
+
+    /// The same of two sums at once: half of the lanes have one of them, the others the other one.
+    ///
+    /// # Safety
+    /// As for [`of_block`](Self::of_block).
+    #[inline(always)]
+    pub unsafe fn pair_of_block(&self, plan: &Plan, own: [f32; 2], side: u32) -> [f32; 2] {
+        let is_second = self.thread % LANES >= HALF;
+        let [kept, given] = if is_second { [own[1], own[0]] } else { own };
+        // SAFETY: the caller's contract.
+        unsafe {
+            let [mut sum] = fold([kept + given.exchange(From::Xor(HALF))], HALF);
+            if plan.consumers == LANES {
+                sync_warp(FULL_MASK);
+            } else {
+                [sum] = fold([self.beside(sum, HALF, side)], KEPT_WARPS);
+            }
+            [sum.exchange(From::Lane(0)), sum.exchange(From::Lane(HALF))]
+        }
+    }
+
+    /// A sum of this warp for that of another warp, each of its own `lanes`: that of the warp whose number is
+    /// the lane, modulo the warps.
+    ///
+    /// # Safety
+    /// As for [`of_block`](Self::of_block).
+    #[inline(always)]
+    unsafe fn beside(&self, sum: f32, lanes: u32, side: u32) -> f32 {
+        let (lane, warp) = (self.thread % LANES, self.thread / LANES);
+        let (first, which) = (side * KEPT_WARPS, lane / lanes * size_of::<f32>() as u32);
+        // SAFETY: the caller's contract.
+        unsafe {
+            if lane % lanes == 0 {
+                vector::store_shared(self.desk.warps(first + warp) + which, sum);
             }
             thread::sync_threads();
-            fold(load(self.desk.warps(first + lane % KEPT_WARPS)), KEPT_WARPS)
+            vector::load_shared(self.desk.warps(first + lane % KEPT_WARPS) + which)
         }
     }
 
@@ -299,25 +334,4 @@ unsafe fn fold<const K: usize>(mut own: [f32; K], lanes: u32) -> [f32; K] {
         own[i] = unsafe { fold_sections(own[i], lanes, |a, b| a + b) };
     }
     own
-}
-
-/// One or two numbers as two.
-#[inline(always)]
-fn two<const K: usize>(numbers: [f32; K]) -> [f32; 2] {
-    [numbers[0], numbers[K - 1]]
-}
-
-/// One or two numbers at this shared address.
-///
-/// # Safety
-/// They are there.
-#[inline(always)]
-unsafe fn load<const K: usize>(address: u32) -> [f32; K] {
-    // SAFETY: the caller's word.
-    let numbers: [f32; 2] = unsafe { vector::load_shared_v2(address) };
-    let mut first = [numbers[0]; K];
-    for i in 0..K {
-        first[i] = numbers[i];
-    }
-    first
 }
