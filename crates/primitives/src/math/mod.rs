@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`single`] | f32 | a few units in the last place |
 //! | [`reduced`] | f32, for results that are rounded to f16 or bf16 | at most 2^-16, relative |
-//! | [`finite`] | the same, of what is not minus infinity | the same, or less than 2^-122 |
+//! | [`finite`] | the same, of what is not minus infinity | the same, or less than 2^-119 |
 //! | [`double`] | f64 | that of `libm` |
 //!
 //! All but [`finite`] keep special values and subnormal numbers. Activations in these precisions, and one for

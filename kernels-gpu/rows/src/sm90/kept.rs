@@ -2,18 +2,24 @@
 //! other, or draws them (`kept/drawn.rs`).
 //!
 //! ```text
-//!   global ==> shared memory --> registers --> mean --> deviations --> results --> global      row n
+//!   global ==> shared memory --> registers --> mean and deviations --> results --> global      row n
 //!                          `==> the block's next row, as soon as all have read this one
 //! ```
-//! A row is widened once, its mean is subtracted in place, and sums of squares are of what is left, so
-//! nothing cancels. What a thread does once for a block it does for several rows; weights stay in L1 for
-//! them. Blocks do not stay for all rows: those of faster multiprocessors take more of them. A multiprocessor
-//! has 24 warps at different places of their rows, as registers allow, and a block has one place for a row.
+//! A row is widened once. In 16 bits its sum and its sum of squares are exchanged at once, each by half of a
+//! warp's lanes, and a result is two multiplications with addends. The squares less those of the mean lack
+//! bits where the mean is large: beyond `CANCELLED`, and in f32 always, the mean is subtracted in place and
+//! sums of squares are of what is left, which takes another exchange. A warp goes that way for rows that
+//! need it, as rows with NaN do.
 //!
-//! Counted: in bf16 an element of layer norm and GELU takes about 23 instructions, and in [`super::held`] 30:
-//! 7 of the norm, 2 to widen weight and bias, 9.5 of the function and of rounding, and 4 of what is done once
-//! for a vector and for a row of 32 elements a thread. `plan/kept.rs` has what was measured, and says where
-//! this runs.
+//! What a thread does once for a block it does for several rows; weights stay in L1 for them. Blocks do not
+//! stay for all rows: those of faster multiprocessors take more of them. A multiprocessor has 24 warps at
+//! different places of their rows, as registers allow, and a block has one place for a row.
+//!
+//! Counted in SASS, bf16, layer norm and GELU, for a row and warp: 453 instructions at 768 columns, and some
+//! 30 of thread 0, where it was 730 with the mean exchanged first, four vectors a thread of which some are
+//! not there, and a gate of 9 instructions for 7; 652 at 65536 columns, and polls, where it was 904. The
+//! profiler's issue slots were 0.69 to 0.81 full before. `plan/kept.rs` and `plan/drawn.rs` have what was
+//! measured, and say where this runs.
 //!
 //! Norms without a mean, with a weight alone or with nothing, are the same entries: the branches are once for
 //! a row. Blocks of a cluster have means of their own, and exchange once a row (`kept/desk.rs`): another turn
@@ -25,10 +31,11 @@
 //! many rows its block takes nor on how it gets them.
 //!
 //! Blocks that draw rows are entries of their own: one loop for both, told apart at run time, took 2 to 3 %
-//! longer for rows that blocks have. Those without an activation have weight and bias in shared memory.
+//! longer for rows that blocks have. Some of them have weight and bias in shared memory: `plan/drawn.rs`.
 
 mod desk;
 mod drawn;
+mod results;
 
 use crate::function::Tensors;
 use crate::norm::{Norm, added};
@@ -39,12 +46,13 @@ use cuda_std::{cluster, grid, mbarrier, misc, shared, thread, tma, vector};
 use desk::{Deviations, Member};
 use drawn::Queue;
 use primitives::access::{self, VECTOR_BYTES, Words, from_words};
-use primitives::activation::{Activation, Precision, Visitor};
+use primitives::activation::{Activation, Precision};
 use primitives::element::{Float, InF32, map};
 use primitives::math::Elementary;
 use primitives::op::tree;
 use primitives::unroll;
 use primitives::warp::LANES;
+use results::{Results, Scale};
 
 /// Which kind of kernel it is.
 pub trait Kind {
@@ -56,15 +64,13 @@ pub trait Kind {
     const HAS_SHARED: bool = false;
     /// Whether blocks may share a row in clusters.
     const MAY_CLUSTER: bool = true;
-    /// Whether weight and bias stay in registers for all rows of a block.
-    const HOLDS: bool = false;
 }
 
 /// Blocks have their rows, and all threads as many vectors.
 pub struct Full;
 /// Blocks have their rows, and some threads fewer vectors.
 pub struct Part;
-/// Blocks have their rows, and all threads as many vectors, so few that weight and bias find room.
+/// Blocks have their rows, and all threads as many vectors, but one fewer than others have.
 pub struct Fewer;
 /// Blocks draw rows, and all threads have as many vectors.
 pub struct Drawn;
@@ -77,7 +83,6 @@ impl Kind for Part {
 }
 impl Kind for Fewer {
     const MAY_CLUSTER: bool = false;
-    const HOLDS: bool = false;
 }
 impl Kind for Drawn {
     const DRAWS: bool = true;
@@ -195,12 +200,11 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
                 // The others' barriers are ready.
                 cluster::wait();
             }
-            let shared = self.held::<N, VECTORS>();
             let mut row = first;
             while row < end {
                 let turn = row - first;
                 mbarrier::wait_parity(self.member.full(), turn & 1);
-                self.row::<N, VECTORS>([row, turn, end], &shared, &mut Queue::default());
+                self.row::<N, VECTORS>([row, turn, end], &mut Queue::default());
                 row += 1;
             }
         }
@@ -214,7 +218,6 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
     unsafe fn row<const N: usize, const VECTORS: usize>(
         &self,
         [row, turn, end]: [u32; 3],
-        held: &[[Words; 2]; VECTORS],
         queue: &mut Queue,
     ) {
         let plan = self.plan;
@@ -229,7 +232,7 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
             let factor = self.finish(of, row);
             let scale = Scale { factor, term: -(offset * factor) };
             let to = self.tensors.outputs[0].wrapping_add(self.place::<N>(row, plan.output_strides[0]));
-            let results = Results { worker: self, x: &x, scale, shared, held, to };
+            let results = Results { worker: self, x: &x, scale, shared, to };
             if !self.function.bias.is_null() {
                 let activation = Activation::from_code(self.function.activation);
                 activation.visit::<<T::Precision as Elementary>::OfNorms>(results);
@@ -259,13 +262,13 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
             let (own, subtracted, shared) = if corrects::<T>() {
                 let sum = self.member.of_block(plan, sum_of(x), 0);
                 self.next([row, end], queue);
-                let shared = self.first::<N>();
+                let shared = self.both::<N>(0);
                 (self.exact(x, sum, 1), true, shared)
             } else {
                 let sums = [sum_of(x), squares_of::<T, N, VECTORS>(x)];
                 let [sum, squares] = self.member.pair_of_block(plan, sums, turn & 1);
                 self.next([row, end], queue);
-                let shared = self.first::<N>();
+                let shared = self.both::<N>(0);
                 let pivot = sum * T::Precision::inverse((self.piece * N as u32) as f32);
                 let squares = T::Precision::multiply_add(-sum, pivot, squares);
                 // Not of NaN. A vote's result is the compiler's word that all lanes go the same way.
@@ -330,7 +333,7 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
         let plan = self.plan;
         // SAFETY: the caller's contract.
         unsafe {
-            let shared = self.first::<N>();
+            let shared = self.both::<N>(0);
             let squares = self.member.of_block(plan, squares_of::<T, N, VECTORS>(x), turn & 1);
             self.next([row, end], queue);
             let word = self.word(queue);
@@ -472,34 +475,6 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
         factor
     }
 
-    /// Weight and bias of the thread's first vector, where they are not held.
-    ///
-    /// # Safety
-    /// As for [`run`].
-    #[inline(always)]
-    unsafe fn first<const N: usize>(&self) -> [Words; 2] {
-        // SAFETY: the caller's contract.
-        if Q::HOLDS { Default::default() } else { unsafe { self.both::<N>(0) } }
-    }
-
-    /// Weight and bias of all of the thread's vectors, where they are held.
-    ///
-    /// # Safety
-    /// As for [`run`].
-    #[inline(always)]
-    unsafe fn held<const N: usize, const VECTORS: usize>(&self) -> [[Words; 2]; VECTORS] {
-        let mut held = [[Words::default(); 2]; VECTORS];
-        if Q::HOLDS {
-            unroll!(K in 0..8, {
-                if K < VECTORS {
-                    // SAFETY: the caller's contract.
-                    held[K] = unsafe { self.both::<N>(K) };
-                }
-            });
-        }
-        held
-    }
-
     /// Weight and bias of one of the thread's vectors, as [`words`](Self::words); zeros of one that is not
     /// there.
     ///
@@ -552,95 +527,6 @@ fn has_cluster<Q: Kind>(plan: &Plan) -> bool {
 /// Whether the mean is made exact by a second sum: in f32, where rounding it once would show.
 const fn corrects<T>() -> bool {
     size_of::<T>() == size_of::<f32>()
-}
-
-/// The normalised number is that factor times the number in a register, and the term added.
-#[derive(Clone, Copy)]
-struct Scale {
-    /// The inverse of the deviation.
-    factor: f32,
-    /// Minus the mean, as far as it has not been subtracted, times that.
-    term: f32,
-}
-
-impl Scale {
-    /// The normalised numbers.
-    #[inline(always)]
-    fn all<T: InF32, const N: usize>(self, x: [f32; N]) -> [f32; N] {
-        map(x, |x| T::Precision::multiply_add(x, self.factor, self.term))
-    }
-}
-
-/// Stores the results of a row, with the activation that it is handed.
-struct Results<'a, T, const N: usize, const VECTORS: usize, Q> {
-    worker: &'a Worker<'a, T, Q>,
-    /// The row, or what has been subtracted from it.
-    x: &'a Columns<N, VECTORS>,
-    /// What makes it the normalised row.
-    scale: Scale,
-    /// Weight and bias of the first vector.
-    shared: [Words; 2],
-    /// Those of all, where they are held.
-    held: &'a [[Words; 2]; VECTORS],
-    to: *mut T,
-}
-
-impl<T: InF32, const N: usize, const VECTORS: usize, Q: Kind> Visitor<f32> for Results<'_, T, N, VECTORS, Q> {
-    #[inline(always)]
-    fn visit(self, function: impl Fn(f32) -> f32 + Copy) {
-        let mut shared = self.shared;
-        unroll!(K in 0..8, {
-            if K < VECTORS {
-                let words = if Q::HOLDS { self.held[K] } else { shared };
-                let [weight, bias] = words.map(|words| T::widen(from_words::<T, N>(words)));
-                if K + 1 < VECTORS && !Q::HOLDS {
-                    let all = [self.worker.function.weight, self.worker.function.bias];
-                    // SAFETY: the launch's contract.
-                    shared = all.map(|of| unsafe { self.worker.words::<N>(of, K + 1) });
-                }
-                let mut y = self.scale.all::<T, N>(self.x[K]);
-                for i in 0..N {
-                    y[i] = function(T::Precision::multiply_add(y[i], weight[i], bias[i]));
-                }
-                self.store(K, y);
-            }
-        });
-    }
-}
-
-impl<T: InF32, const N: usize, const VECTORS: usize, Q: Kind> Results<'_, T, N, VECTORS, Q> {
-    /// The results without a bias and an activation.
-    #[inline(always)]
-    fn scaled<const HAS_WEIGHT: bool>(self) {
-        let [mut next, _] = self.shared;
-        unroll!(K in 0..8, {
-            if K < VECTORS {
-                let mut y = self.scale.all::<T, N>(self.x[K]);
-                if HAS_WEIGHT {
-                    let words = if Q::HOLDS { self.held[K][0] } else { next };
-                    let weight = T::widen(from_words::<T, N>(words));
-                    if K + 1 < VECTORS && !Q::HOLDS {
-                        // SAFETY: the launch's contract.
-                        next = unsafe { self.worker.words::<N>(self.worker.function.weight, K + 1) };
-                    }
-                    for i in 0..N {
-                        y[i] *= weight[i];
-                    }
-                }
-                self.store(K, y);
-            }
-        });
-    }
-
-    /// Stores one of the thread's vectors, where it has that.
-    #[inline(always)]
-    fn store(&self, vector: usize, y: [f32; N]) {
-        if self.worker.has(vector) {
-            let to = self.to.wrapping_add(vector * LANES as usize * N);
-            // SAFETY: a vector of the row.
-            unsafe { access::store(to, T::narrow::<N>(y)) }
-        }
-    }
 }
 
 /// The sum of squares of a thread's elements.

@@ -49,7 +49,6 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
                 // The others' barriers are ready.
                 cluster::wait();
             }
-            let held = self.held::<N, VECTORS>();
             let mut turn = 0;
             loop {
                 mbarrier::wait_parity(self.member.full(), turn & 1);
@@ -57,7 +56,7 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
                 if row >= plan.rows as u32 {
                     break;
                 }
-                self.row::<N, VECTORS>([row, turn, 0], &held, &mut queue);
+                self.row::<N, VECTORS>([row, turn, 0], &mut queue);
                 turn += 1;
             }
             if plan.cluster > 1 {
