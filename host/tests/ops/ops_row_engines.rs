@@ -262,18 +262,10 @@ impl<T: Known> Given<'_, T> {
 }
 
 /// Rows and columns: a warp that is full and ones that are not, of which some of 16 bits have three vectors a
-/// thread, several warps, clusters, of whose blocks the last has less. Of 5120 and more, five rows a block make a wave on one multiprocessor, and a row is left.
-const SHAPES: [[usize; 2]; 9] = [
-    [7, 1024],
-    [7, 768],
-    [5, 1000],
-    [6, 2048],
-    [9, 3840],
-    [21, 5120],
-    [11, 9208],
-    [6, 16_384],
-    [3, 65_528],
-];
+/// thread, several warps, clusters, of whose blocks the last has less. Of 5120 and more, five rows a block
+/// make a wave on one multiprocessor, and a row is left.
+const SHAPES: [[usize; 2]; 9] =
+    [[7, 1024], [7, 768], [5, 1000], [6, 2048], [9, 3840], [21, 5120], [11, 9208], [6, 16_384], [3, 65_528]];
 
 /// Rows of a family, but the second is one number, the third one huge number in the last place and tiny ones.
 fn hostile<T: Known>(family: Family, [rows, columns]: [usize; 2]) -> Vec<T> {

@@ -1,5 +1,5 @@
-//! Layer norms of rows in registers whose first exchange does not give the deviations, which are computed anew:
-//! means far from 0, NaN and infinities. Then gates of what is not finite.
+//! Layer norms of rows in registers whose first exchange does not give the deviations, which are computed
+//! anew: means far from 0, NaN and infinities. Then gates of what is not finite.
 
 use crate::common::{Outcome, stream, tests};
 use crate::lying::exact;

@@ -2,7 +2,9 @@
 
 use super::{Global, run};
 use cuda_std::thread;
-use ironwarp_primitives::activation::{Activation, Double, Fast, Finite, Precision, Reduced, Single, Visitor};
+use ironwarp_primitives::activation::{
+    Activation, Double, Fast, Finite, Precision, Reduced, Single, Visitor,
+};
 use reference::elementwise as oracle;
 use simt::LaunchConfig;
 

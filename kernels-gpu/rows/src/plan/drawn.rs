@@ -12,8 +12,8 @@
 //! | 32768 | .0727, .0708, .0699* | .0789, .0760 .0765*, .0779 | .1359 .1348*, .1359 |
 //! | 65536 | .0746, .0731, .0715* | .0822, .0798 .0800*, .0812 | .1395, .1366, .1361* |
 //!
-//! RMS norms and f32, which changed by 2 % at most, go by the same times of 2026-11-28, before that, in turns;
-//! `record/h200/2026-11-28/rows_drawn_trial.txt` has the others.
+//! RMS norms and f32, which changed by 2 % at most, go by the same times of 2026-11-28, before that, in
+//! turns; `record/h200/2026-11-28/rows_drawn_trial.txt` has the others.
 //!
 //! | bf16 | RMS norm |
 //! |---|---|
@@ -33,7 +33,7 @@
 //! At 768 columns draws take 1.11 to 1.68 times as long: a row is too short for one. The trial's clusters
 //! wrote 16 places of exchanges again without a barrier, which nothing makes safe. Here there are 64, and
 //! barriers from the 49th row of a cluster on: one every eight rows took away most of the gain.
-//! With those (`rows_drawn.csv` of that day): layer norm in f32 .1367 and .1405, so at 32768 it gains nothing.
+//! With those (`rows_drawn.csv` of that day) layer norm in f32 takes .1367 and .1405: at 32768 no gain.
 //!
 //! The trial had a weight and a bias, or in RMS norms a weight alone. Layer norms with a weight alone go by
 //! RMS norm's here as in `kept.rs`; those with nothing, and RMS norms of residuals, do not draw. f16 goes by

@@ -40,11 +40,11 @@
 //! whose threads lack a quarter of their vectors (1.10 of shared memory), and at 5120 with a weight alone,
 //! whose blocks of five warps leave four of 24 without work (1.03).
 //!
-//! Fewer instructions since (`plan/drawn.rs` has all figures): rows of 16 bits that are whole with three
-//! vectors a thread, and not with four, have three. 768 columns, ms before and in this form: layer norm .0525,
-//! .0511, and GELU .0601, .0520 with eight rows a block, .0515 with four, more with 16; with a residual .0987,
-//! .0983, and .1011 in an RMS norm's two rows a block or more. Other such lengths, 1536 to 3840, and lengths
-//! near 768, which have four rows too, were not measured.
+//! In fewer instructions, 2026-11-29, second run (`plan/drawn.rs` has longer rows): rows of 16 bits that are
+//! whole with three vectors a thread, and not with four, have three. 768 columns, ms before and in this form:
+//! layer norm .0525, .0511, and GELU .0601, .0520 with eight rows a block, .0515 with four, .0535 with 16;
+//! with a residual .0987, .0983 with a row a block, .1011 with four. Other such lengths, 1536 to 3840, were
+//! not measured, nor those near 1024, which have four rows with GELU too.
 //!
 //! A residual with an activation was not measured: it goes by the residual. Nor was layer norm of a residual
 //! with a weight alone, which goes by RMS norm's. Residuals with nothing, RMS norms with nothing or with a

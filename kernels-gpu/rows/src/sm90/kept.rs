@@ -8,10 +8,10 @@
 //! A row is widened once. In 16 bits its sum and its sum of squares are exchanged at once, each by half of a
 //! warp's lanes, and a result is two multiplications with addends. The squares less those of the mean lack
 //! bits where the mean is large: beyond `CANCELLED`, and in f32 always, the mean is subtracted in place and
-//! sums of squares are of what is left, which takes another exchange. A warp goes that way for rows that
-//! need it, as rows with NaN do.
+//! sums of squares are of what is left, which takes another exchange. Blocks of 16 bits go that way for rows
+//! that need it, as rows with NaN do.
 //!
-//! What a thread does once for a block it does for several rows; weights stay in L1 for them. Blocks do not
+//! A thread does for several rows what is done once for a block; weights stay in L1 for them. Blocks do not
 //! stay for all rows: those of faster multiprocessors take more of them. A multiprocessor has 24 warps at
 //! different places of their rows, as registers allow, and a block has one place for a row.
 //!

@@ -10,8 +10,8 @@ use crate::norm::{Norm, NormBackward};
 use crate::norm_of_dropout::NormOfDropout;
 use crate::norm_to_e4m3::{NormOfDropoutToE4m3, NormToE4m3};
 use crate::plan::{
-    HELPERS, KEPT_FEWER, KEPT_RESIDENT, KEPT_WARPS, MAX_CONSUMERS, Plan, STAY_WARPS, kept_vectors, stay_vectors,
-    sum_vectors,
+    HELPERS, KEPT_FEWER, KEPT_RESIDENT, KEPT_WARPS, MAX_CONSUMERS, Plan, STAY_WARPS, kept_vectors,
+    stay_vectors, sum_vectors,
 };
 use crate::soft_cap::CappedCrossEntropy;
 use crate::softmax::{Softmax, SoftmaxBackward};

@@ -263,8 +263,7 @@ impl Member {
             let origin = pivot.exchange(From::Lane(0));
             let mean = pivot - origin + lacking;
             let of_mean = count * mean;
-            let [sum, squares] =
-                fold([of_mean, fma(of_mean, mean, squares * weight)], MAX_CLUSTER);
+            let [sum, squares] = fold([of_mean, fma(of_mean, mean, squares * weight)], MAX_CLUSTER);
             let of_row = sum * inverse;
             // Block 0, whose mean is 0, has an eighth of the row: so at most that share of it is left.
             let squares = max_nan(fma(-sum, of_row, squares), 0.0);

@@ -29,7 +29,7 @@ pub struct Results<'a, T, const N: usize, const VECTORS: usize, Q> {
     pub worker: &'a Worker<'a, T, Q>,
     /// The row, or what has been subtracted from it.
     pub x: &'a Columns<N, VECTORS>,
-    /// What makes it the normalised row.
+    /// Makes it the normalised row.
     pub scale: Scale,
     /// Weight and bias of the first vector.
     pub shared: [Words; 2],
