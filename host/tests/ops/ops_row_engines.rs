@@ -52,8 +52,10 @@ fn norms_take_the_engine_that_was_measured_to_be_faster() -> Outcome {
         (layer, both, ([8, 4096], DType::F32, 0), "norm_kept_f32"),
         (layer, both, ([8, 5000], DType::F32, 0), "norm_kept_part_f32"),
         (layer, both, ([8, 4096], DType::F64, 0), "norm_f64"),
-        (layer, both, bf16(768), "norm_kept_part_bf16"),
-        (gelu, both, bf16(768), "norm_kept_part_bf16"),
+        (layer, both, bf16(768), "norm_kept_fewer_bf16"),
+        (gelu, both, bf16(768), "norm_kept_fewer_bf16"),
+        (layer, both, ([8, 3840], DType::F16, 0), "norm_kept_fewer_f16"),
+        (layer, both, ([8, 768], DType::F32, 0), "norm_kept_part_f32"),
         // Vectors must be whole.
         (layer, both, bf16(4100), "norm_held_bf16"),
         (layer, both, ([1, 4099], DType::BF16, 0), "norm_held_bf16"),
@@ -75,7 +77,10 @@ fn norms_take_the_engine_that_was_measured_to_be_faster() -> Outcome {
         (layer, both, many(8192, DType::BF16), "norm_drawn_shared_bf16"),
         (layer, both, many(16_384, DType::F16), "norm_drawn_shared_f16"),
         (layer, both, many(14_000, DType::BF16), "norm_kept_part_bf16"),
-        (gelu, both, many(8192, DType::BF16), "norm_kept_bf16"),
+        (gelu, both, many(2048, DType::BF16), "norm_kept_bf16"),
+        (gelu, both, many(3840, DType::BF16), "norm_kept_fewer_bf16"),
+        (gelu, both, many(4096, DType::F16), "norm_drawn_shared_f16"),
+        (gelu, both, many(8192, DType::BF16), "norm_drawn_shared_bf16"),
         (gelu, both, many(16_384, DType::BF16), "norm_drawn_bf16"),
         (gelu, both, many(16_384, DType::F16), "norm_drawn_f16"),
         (gelu, both, many(16_384, DType::F32), "norm_drawn_f32"),
@@ -101,6 +106,8 @@ trait Known: Element + testkit::Element + Into<f64> + bytemuck::Pod {
     type Full: Kernel<Params = Parameters<Self>>;
     /// For others.
     type Part: Kernel<Params = Parameters<Self>>;
+    /// For rows of which all threads have as much, but fewer vectors; the same kernel where there is none.
+    type Fewer: Kernel<Params = Parameters<Self>>;
     /// For rows that blocks draw.
     type Drawn: Kernel<Params = DrawnParameters<Self>>;
     /// The same with weights in shared memory; the same kernel where there is none.
@@ -108,10 +115,11 @@ trait Known: Element + testkit::Element + Into<f64> + bytemuck::Pod {
 }
 
 macro_rules! known {
-    ($($ty:ty: $full:ident, $part:ident, $drawn:ident, $shared:ident;)*) => { $(
+    ($($ty:ty: $full:ident, $part:ident, $fewer:ident, $drawn:ident, $shared:ident;)*) => { $(
         impl Known for $ty {
             type Full = kernels::$full;
             type Part = kernels::$part;
+            type Fewer = kernels::$fewer;
             type Drawn = kernels::$drawn;
             type DrawnShared = kernels::$shared;
         }
@@ -119,9 +127,9 @@ macro_rules! known {
 }
 
 known! {
-    f32: norm_kept_f32, norm_kept_part_f32, norm_drawn_f32, norm_drawn_f32;
-    f16: norm_kept_f16, norm_kept_part_f16, norm_drawn_f16, norm_drawn_shared_f16;
-    bf16: norm_kept_bf16, norm_kept_part_bf16, norm_drawn_bf16, norm_drawn_shared_bf16;
+    f32: norm_kept_f32, norm_kept_part_f32, norm_kept_part_f32, norm_drawn_f32, norm_drawn_f32;
+    f16: norm_kept_f16, norm_kept_part_f16, norm_kept_fewer_f16, norm_drawn_f16, norm_drawn_shared_f16;
+    bf16: norm_kept_bf16, norm_kept_part_bf16, norm_kept_fewer_bf16, norm_drawn_bf16, norm_drawn_shared_bf16;
 }
 
 /// Results, sums, and moments.
@@ -202,6 +210,11 @@ impl<T: Known> Given<'_, T> {
         // SAFETY: the plan is the engine's for these rows, all of which are there, and the counter is 0.
         unsafe {
             match how {
+                None if plan.has_fewer(size_of::<T>()) => launch::<T::Fewer>(
+                    stream,
+                    config,
+                    (plan, function, &x, &residual, nothing, &mut y, &mut sum),
+                )?,
                 None if plan.is_full(size_of::<T>()) => launch::<T::Full>(
                     stream,
                     config,
@@ -248,10 +261,11 @@ impl<T: Known> Given<'_, T> {
     }
 }
 
-/// Rows and columns: a warp that is full and one that is not, several warps, clusters, of whose blocks the
-/// last has less. Of 5120 and more, five rows a block make a wave on one multiprocessor, and a row is left.
-const SHAPES: [[usize; 2]; 7] =
-    [[7, 1024], [5, 1000], [6, 2048], [21, 5120], [11, 9208], [6, 16_384], [3, 65_528]];
+/// Rows and columns: a warp that is full and ones that are not, of which some of 16 bits have three vectors a
+/// thread, several warps, clusters, of whose blocks the last has less. Of 5120 and more, five rows a block
+/// make a wave on one multiprocessor, and a row is left.
+const SHAPES: [[usize; 2]; 9] =
+    [[7, 1024], [7, 768], [5, 1000], [6, 2048], [9, 3840], [21, 5120], [11, 9208], [6, 16_384], [3, 65_528]];
 
 /// Rows of a family, but the second is one number, the third one huge number in the last place and tiny ones.
 fn hostile<T: Known>(family: Family, [rows, columns]: [usize; 2]) -> Vec<T> {

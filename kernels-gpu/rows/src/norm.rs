@@ -118,7 +118,7 @@ impl Norm {
             if self.activation != Activation::None as u32 {
                 // Asked again here, the code would cost those that have none.
                 let activation = Activation::from_code(misc::opaque(self.activation));
-                activation.visit::<T::Precision>(Each { values: &mut y });
+                activation.visit::<<T::Precision as Elementary>::OfNorms>(Each { values: &mut y });
             }
             y
         }

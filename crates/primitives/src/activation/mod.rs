@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | [`Single`] | f32 | f32 tensors: a few units in the last place for every argument |
 //! | [`Reduced`] | f32 | f16 and bf16 tensors: a relative error of at most 2^-16 |
+//! | [`Finite`] | f32 | what norms of f16 and bf16 tensors make: the same, but NaN of minus infinity |
 //! | [`Double`] | f64 | f64 tensors |
 //! | [`Fast`] | f32 | epilogues of matrix products: absolute errors beside the error of the product |
 //!
@@ -14,7 +15,7 @@
 
 mod fast;
 
-use crate::math::{double, reduced, single};
+use crate::math::{double, finite, reduced, single};
 use crate::op::larger_f64;
 use core::ops::{Add, Div, Mul, Neg, Sub};
 use cuda_std::GpuFloat;
@@ -160,6 +161,8 @@ fn bounded<P: Precision + ?Sized>(x: P::Value, end: f64) -> P::Value {
 pub enum Single {}
 /// f32 with a relative error of at most 2^-16, for results that are rounded to 16 bits; see [`reduced`].
 pub enum Reduced {}
+/// The same where arguments are results of other functions; see [`finite`].
+pub enum Finite {}
 /// f64; see [`double`].
 pub enum Double {}
 
@@ -229,7 +232,7 @@ macro_rules! by_f32_module {
     )* };
 }
 
-by_f32_module! { Single: single; Reduced: reduced; }
+by_f32_module! { Single: single; Reduced: reduced; Finite: finite; }
 
 /// `1 / sqrt(2 pi)`.
 const ROOT_OF_TWICE_PI: f64 = core::f64::consts::FRAC_2_SQRT_PI * core::f64::consts::FRAC_1_SQRT_2 / 2.0;

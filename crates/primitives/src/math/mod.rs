@@ -4,19 +4,24 @@
 //! |---|---|---|
 //! | [`single`] | f32 | a few units in the last place |
 //! | [`reduced`] | f32, for results that are rounded to f16 or bf16 | at most 2^-16, relative |
+//! | [`finite`] | the same, of what is not minus infinity | the same, or less than 2^-119 |
 //! | [`double`] | f64 | that of `libm` |
 //!
-//! All of them keep special values and subnormal numbers. Activations in these precisions, and one for
+//! All but [`finite`] keep special values and subnormal numbers. Activations in these precisions, and one for
 //! epilogues, are in [`crate::activation`].
 
 pub mod double;
+pub mod finite;
 pub mod reduced;
 pub mod single;
 
-use crate::activation::{Double, Precision, Reduced, Single};
+use crate::activation::{Double, Finite, Precision, Reduced, Single};
 
 /// Elementary functions beside those of [`Precision`], in the precisions of tensors.
 pub trait Elementary: Precision {
+    /// How activations are computed of what a norm makes, which is finite but for NaN and overflow.
+    type OfNorms: Precision<Value = Self::Value>;
+
     /// `1 / sqrt(x)`.
     fn rsqrt(x: Self::Value) -> Self::Value;
     /// The nearest integer, ties to even.
@@ -28,8 +33,9 @@ pub trait Elementary: Precision {
 }
 
 macro_rules! elementary {
-    ($($precision:ident as $value:ident: $module:ident, $sin:expr;)*) => { $(
+    ($($precision:ident as $value:ident: $module:ident, $of_norms:ident, $sin:expr;)*) => { $(
         impl Elementary for $precision {
+            type OfNorms = $of_norms;
             #[inline(always)]
             fn rsqrt(x: $value) -> $value {
                 $module::rsqrt(x)
@@ -51,7 +57,7 @@ macro_rules! elementary {
 }
 
 elementary! {
-    Single as f32: single, single::sin_plus_quarters;
-    Reduced as f32: reduced, reduced::sin_plus_quarters;
-    Double as f64: double, |_, _| f64::NAN;
+    Single as f32: single, Single, single::sin_plus_quarters;
+    Reduced as f32: reduced, Finite, reduced::sin_plus_quarters;
+    Double as f64: double, Double, |_, _| f64::NAN;
 }

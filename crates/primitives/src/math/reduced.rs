@@ -9,9 +9,9 @@
 
 use super::single::{self, horner};
 use core::f32::consts::{LOG2_E, SQRT_2};
-use cuda_std::fastmath::{ex2_approx, fma, max_nan, rcp_approx};
+use cuda_std::fastmath::{ex2_approx, fma, max_nan, rcp_approx, rsqrt_approx};
 
-pub use single::{ln, round, rsqrt, sin_plus_quarters};
+pub use single::{ln, round, sin_plus_quarters};
 
 /// `log2(e) / 2`: `e^(x / 2)` is `2^(HALF x)`.
 const HALF: f32 = 0.5 * LOG2_E;
@@ -129,4 +129,15 @@ pub fn gelu_tanh(x: f32) -> f32 {
 pub fn silu(x: f32) -> f32 {
     let x = max_nan(x, -128.0);
     gated(x, fma(x, -LOG2_E, -SHIFT))
+}
+
+/// `1 / sqrt(x)`.
+#[inline(always)]
+pub fn rsqrt(x: f32) -> f32 {
+    /// Brings subnormal numbers into the normal range, and the root of it.
+    const LIFT: f32 = 16_777_216.0;
+    const ROOT: f32 = 4096.0;
+    let is_subnormal = x < f32::MIN_POSITIVE;
+    let root = rsqrt_approx(if is_subnormal { x * LIFT } else { x });
+    if is_subnormal { root * ROOT } else { root }
 }

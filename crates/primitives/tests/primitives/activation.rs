@@ -2,7 +2,9 @@
 
 use super::{Global, run};
 use cuda_std::thread;
-use ironwarp_primitives::activation::{Activation, Double, Fast, Precision, Reduced, Single, Visitor};
+use ironwarp_primitives::activation::{
+    Activation, Double, Fast, Finite, Precision, Reduced, Single, Visitor,
+};
 use reference::elementwise as oracle;
 use simt::LaunchConfig;
 
@@ -53,7 +55,7 @@ fn derivatives<P: Precision>() -> Vec<Row<P>> {
 /// Arguments of every magnitude and sign, without 0, where ReLU has no derivative.
 fn arguments() -> Vec<f64> {
     let small = (-9..=3).map(|power| 10f64.powi(power));
-    let dense = (1..400).map(|i| f64::from(i) * 0.05);
+    let dense = (1..2000).map(|i| f64::from(i) * 0.05);
     small.chain(dense).flat_map(|x| [x, -x]).collect()
 }
 
@@ -93,7 +95,24 @@ fn functions_are_as_exact_as_their_precision_says() {
     check(functions::<Double>(), 1e-300, 4e-13);
     check(functions::<Single>(), 1e-43, 2e-5);
     check(functions::<Reduced>(), 1e-40, 1.0 / 65536.0 * 2.0);
+    check(functions::<Finite>(), 2f64.powi(-119), 1.0 / 65536.0 * 2.0);
     check(functions::<Fast>(), 1e-6, 1e-6);
+}
+
+#[test]
+fn gates_of_infinities_are_as_their_precision_says() {
+    for Row { name, function, .. } in functions::<Finite>() {
+        if ["gelu_tanh", "silu"].contains(&name) {
+            assert!(function(f32::NEG_INFINITY).is_nan(), "{name}");
+            assert_eq!(function(f32::INFINITY), f32::INFINITY, "{name}");
+        }
+    }
+    for Row { name, function, .. } in functions::<Reduced>() {
+        if ["gelu", "gelu_tanh", "silu"].contains(&name) {
+            assert_eq!(function(f32::NEG_INFINITY).abs(), 0.0, "{name}");
+            assert_eq!(function(f32::INFINITY), f32::INFINITY, "{name}");
+        }
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod loss_of_probabilities;
 mod norm;
 mod norm_of_dropout;
 mod norm_to_e4m3;
+mod normable;
 
 use half::{bf16, f16};
 use primitives::activation::Activation;

@@ -12,7 +12,8 @@ use rows::{finish, kernels};
 
 use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
 
-use super::launch::{DrawnParameters, Job, Parameters, Stay, as_rows, written};
+use super::launch::{Job, Parameters, Stay, as_rows, written};
+use super::normable::Normable;
 use super::{alike, argument, columns, same_type};
 use crate::error::Result;
 use crate::launch::{Arg, LaunchConfig, launch};
@@ -52,7 +53,8 @@ pub struct Norm<'a> {
     pub bias: Option<&'a Tensor>,
     /// Added to the variance or the mean square before the root. Not negative.
     pub eps: f64,
-    /// A function of the result: of one value, so none that takes two.
+    /// A function of the result: of one value, so none that takes two. In f16 and bf16 GELU by tanh and SiLU
+    /// of minus infinity are NaN, as PyTorch's are; in f32 they are 0.
     pub activation: Activation,
 }
 
@@ -156,6 +158,7 @@ impl Norm<'_> {
                 None => {}
             }
             match norm.and_then(|norm| job.kept(size, norm)) {
+                Some(plan) if plan.has_fewer(size) => job.planned::<T::KeptFewer, _, T>(&plan, function),
                 Some(plan) if plan.is_full(size) => job.planned::<T::Kept, _, T>(&plan, function),
                 Some(plan) => job.planned::<T::KeptPart, _, T>(&plan, function),
                 None => job.run::<T::Direct, T::Held, _, T>(function),
@@ -228,41 +231,6 @@ impl Norm<'_> {
         };
         Ok(function.pass())
     }
-}
-
-/// An element type whose rows every engine has, and the engines' kernels for it.
-trait Normable: Element {
-    /// Any device's.
-    type Direct: Kernel<Params = Parameters<Function, Self>>;
-    /// Rows in shared memory.
-    type Held: Kernel<Params = Parameters<Function, Self>>;
-    /// Rows in registers, as much of one in each thread.
-    type Kept: Kernel<Params = Parameters<Function, Self>>;
-    /// Others.
-    type KeptPart: Kernel<Params = Parameters<Function, Self>>;
-    /// Rows in registers that blocks draw.
-    type Drawn: Kernel<Params = DrawnParameters<Function, Self>>;
-    /// The same with weights in shared memory. Plans of 32 bits have none of these.
-    type DrawnShared: Kernel<Params = DrawnParameters<Function, Self>>;
-}
-
-macro_rules! normable {
-    ($($ty:ty: $direct:ident, $held:ident, $kept:ident, $part:ident, $drawn:ident, $shared:ident;)*) => { $(
-        impl Normable for $ty {
-            type Direct = kernels::$direct;
-            type Held = held::$held;
-            type Kept = held::$kept;
-            type KeptPart = held::$part;
-            type Drawn = held::$drawn;
-            type DrawnShared = held::$shared;
-        }
-    )* };
-}
-
-normable! {
-    f32: norm_f32, norm_held_f32, norm_kept_f32, norm_kept_part_f32, norm_drawn_f32, norm_drawn_f32;
-    f16: norm_f16, norm_held_f16, norm_kept_f16, norm_kept_part_f16, norm_drawn_f16, norm_drawn_shared_f16;
-    bf16: norm_bf16, norm_held_bf16, norm_kept_bf16, norm_kept_part_bf16, norm_drawn_bf16, norm_drawn_shared_bf16;
 }
 
 /// The operands of a pass, checked and as rows, and what is written beside its result.

@@ -109,8 +109,8 @@ fn channels(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
 }
 
 /// Layer norms with an activation, for which a card with few multiprocessors has several rows a block, and
-/// fewer in the last blocks: a warp that is full, one that is not, several, and clusters, also with a
-/// residual. RMS norms with a weight alone.
+/// fewer in the last blocks: a warp that is full, one that is not, or in 16 bits has three vectors a thread,
+/// several, and clusters, also with a residual. RMS norms with a weight alone.
 fn in_registers(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
     let mut kept = Kept(Vec::new());
     for sides @ [_, columns] in [[100, 1024], [5, 768], [25, 8192], [13, 16_384], [13, 14_000]] {

@@ -2,18 +2,24 @@
 //! other, or draws them (`kept/drawn.rs`).
 //!
 //! ```text
-//!   global ==> shared memory --> registers --> mean --> deviations --> results --> global      row n
+//!   global ==> shared memory --> registers --> mean and deviations --> results --> global      row n
 //!                          `==> the block's next row, as soon as all have read this one
 //! ```
-//! A row is widened once, its mean is subtracted in place, and sums of squares are of what is left, so
-//! nothing cancels. What a thread does once for a block it does for several rows; weights stay in L1 for
-//! them. Blocks do not stay for all rows: those of faster multiprocessors take more of them. A multiprocessor
-//! has 24 warps at different places of their rows, as registers allow, and a block has one place for a row.
+//! A row is widened once. In 16 bits its sum and its sum of squares are exchanged at once, each by half of a
+//! warp's lanes, and a result is two multiplications with addends. The squares less those of the mean lack
+//! bits where the mean is large: beyond `CANCELLED`, and in f32 always, the mean is subtracted in place and
+//! sums of squares are of what is left, which takes another exchange. Blocks of 16 bits go that way for rows
+//! that need it, as rows with NaN do.
 //!
-//! Counted: in bf16 an element of layer norm and GELU takes about 23 instructions, and in [`super::held`] 30:
-//! 7 of the norm, 2 to widen weight and bias, 9.5 of the function and of rounding, and 4 of what is done once
-//! for a vector and for a row of 32 elements a thread. `plan/kept.rs` has what was measured, and says where
-//! this runs.
+//! A thread does for several rows what is done once for a block; weights stay in L1 for them. Blocks do not
+//! stay for all rows: those of faster multiprocessors take more of them. A multiprocessor has 24 warps at
+//! different places of their rows, as registers allow, and a block has one place for a row.
+//!
+//! Counted in SASS, bf16, layer norm and GELU, for a row and warp: 453 instructions at 768 columns, and some
+//! 30 of thread 0, where it was 730 with the mean exchanged first, four vectors a thread of which some are
+//! not there, and a gate of 9 instructions for 7; 652 at 65536 columns, and polls, where it was 904. The
+//! profiler's issue slots were 0.69 to 0.81 full before. `plan/kept.rs` and `plan/drawn.rs` have what was
+//! measured, and say where this runs.
 //!
 //! Norms without a mean, with a weight alone or with nothing, are the same entries: the branches are once for
 //! a row. Blocks of a cluster have means of their own, and exchange once a row (`kept/desk.rs`): another turn
@@ -25,25 +31,28 @@
 //! many rows its block takes nor on how it gets them.
 //!
 //! Blocks that draw rows are entries of their own: one loop for both, told apart at run time, took 2 to 3 %
-//! longer for rows that blocks have. Those without an activation have weight and bias in shared memory.
+//! longer for rows that blocks have. Some of them have weight and bias in shared memory: `plan/drawn.rs`.
 
 mod desk;
 mod drawn;
+mod results;
 
 use crate::function::Tensors;
 use crate::norm::{Norm, added};
 use crate::plan::{CLUSTER_PLACES, Plan, WEIGHT_PARTS};
 use core::marker::PhantomData;
+use cuda_std::warp::{FULL_MASK, warp_vote_all};
 use cuda_std::{cluster, grid, mbarrier, misc, shared, thread, tma, vector};
 use desk::{Deviations, Member};
 use drawn::Queue;
 use primitives::access::{self, VECTOR_BYTES, Words, from_words};
-use primitives::activation::{Activation, Precision, Visitor};
+use primitives::activation::{Activation, Precision};
 use primitives::element::{Float, InF32, map};
 use primitives::math::Elementary;
 use primitives::op::tree;
 use primitives::unroll;
 use primitives::warp::LANES;
+use results::{Results, Scale};
 
 /// Which kind of kernel it is.
 pub trait Kind {
@@ -53,12 +62,16 @@ pub trait Kind {
     const DRAWS: bool = false;
     /// Whether weight and bias come to shared memory: of those that draw.
     const HAS_SHARED: bool = false;
+    /// Whether blocks may share a row in clusters.
+    const MAY_CLUSTER: bool = true;
 }
 
 /// Blocks have their rows, and all threads as many vectors.
 pub struct Full;
 /// Blocks have their rows, and some threads fewer vectors.
 pub struct Part;
+/// Blocks have their rows, and all threads as many vectors, but one fewer than others have.
+pub struct Fewer;
 /// Blocks draw rows, and all threads have as many vectors.
 pub struct Drawn;
 /// The same, with weight and bias in shared memory.
@@ -67,6 +80,9 @@ pub struct DrawnShared;
 impl Kind for Full {}
 impl Kind for Part {
     const IS_FULL: bool = false;
+}
+impl Kind for Fewer {
+    const MAY_CLUSTER: bool = false;
 }
 impl Kind for Drawn {
     const DRAWS: bool = true;
@@ -114,7 +130,7 @@ pub unsafe fn run<T: InF32, const N: usize, const VECTORS: usize, Q: Kind>(
     const { assert!(VECTORS <= 8, "the loops over them count them out") };
     grid::launch_dependents();
     let base = shared::address_of(shared::dynamic_shared_mem::<u8>());
-    let member = Member::new(plan, base);
+    let member = Member::new::<Q>(plan, base);
     let share = plan.row_bytes / VECTOR_BYTES as u32;
     let begin = member.rank * share;
     let worker = Worker::<'_, T, Q> {
@@ -180,7 +196,7 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
         // SAFETY: the caller's contract.
         unsafe {
             self.fill(first, end);
-            if plan.cluster > 1 {
+            if has_cluster::<Q>(plan) {
                 // The others' barriers are ready.
                 cluster::wait();
             }
@@ -208,17 +224,18 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
         // SAFETY: the caller's contract.
         unsafe {
             let mut x = self.take::<N, VECTORS>(row);
-            let (shared, of) = if misc::opaque(self.function.is_centered) != 0 {
+            let (shared, of, offset) = if misc::opaque(self.function.is_centered) != 0 {
                 self.centered::<N, VECTORS>(&mut x, [row, turn, end], queue)
             } else {
                 self.as_it_is::<N, VECTORS>(&x, [row, turn, end], queue)
             };
             let factor = self.finish(of, row);
+            let scale = Scale { factor, term: -(offset * factor) };
             let to = self.tensors.outputs[0].wrapping_add(self.place::<N>(row, plan.output_strides[0]));
-            let results = Results { worker: self, x: &x, factor, shared, to };
+            let results = Results { worker: self, x: &x, scale, shared, to };
             if !self.function.bias.is_null() {
                 let activation = Activation::from_code(self.function.activation);
-                activation.visit::<T::Precision>(results);
+                activation.visit::<<T::Precision as Elementary>::OfNorms>(results);
             } else if !self.function.weight.is_null() {
                 results.scaled::<true>();
             } else {
@@ -227,8 +244,8 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
         }
     }
 
-    /// Weight and bias of the first vector, and the row's deviations, after its mean has been subtracted. The
-    /// next row is on its way as soon as all have this one.
+    /// Weight and bias of the first vector, the row's deviations, and what still is to be subtracted from its
+    /// numbers. The next row is on its way as soon as all have this one.
     ///
     /// # Safety
     /// As for [`run`]; all threads of the cluster call it for their rows in order.
@@ -238,42 +255,68 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
         x: &mut Columns<N, VECTORS>,
         [row, turn, end]: [u32; 3],
         queue: &mut Queue,
-    ) -> ([Words; 2], Deviations) {
-        let (plan, count) = (self.plan, (self.piece * N as u32) as f32);
+    ) -> ([Words; 2], Deviations, f32) {
+        let plan = self.plan;
         // SAFETY: the caller's contract.
         unsafe {
-            let [sum] = self.member.of_block(plan, [sum_of(x)], 0);
-            self.next([row, end], queue);
-            let pivot = quotient::<T>(sum, count);
-            let rest = self.subtract(x, pivot);
-            let shared = self.both::<N>(0);
-            let (mut lacking, mut squares) = (0.0, squares_of::<T, N, VECTORS>(x));
-            if corrects::<T>() {
-                let sums = self.member.of_block(plan, [squares, rest], 1);
-                lacking = sums[1] * T::Precision::inverse(count);
-                // Rounding may leave less than nothing; NaN stays.
-                squares = sums[0] - sums[1] * lacking;
-                squares = if squares < 0.0 { 0.0 } else { squares };
+            let (own, subtracted, shared) = if corrects::<T>() {
+                let sum = self.member.of_block(plan, sum_of(x), 0);
+                self.next([row, end], queue);
+                let shared = self.both::<N>(0);
+                (self.exact(x, sum, 1), true, shared)
             } else {
-                [squares] = self.member.of_block(plan, [squares], 1);
-            }
-            let word = self.word(queue);
-            let mut of = Deviations { pivot, lacking, squares, word };
-            if plan.cluster > 1 {
+                let sums = [sum_of(x), squares_of::<T, N, VECTORS>(x)];
+                let [sum, squares] = self.member.pair_of_block(plan, sums, turn & 1);
+                self.next([row, end], queue);
+                let shared = self.both::<N>(0);
+                let pivot = sum * T::Precision::inverse((self.piece * N as u32) as f32);
+                let squares = T::Precision::multiply_add(-sum, pivot, squares);
+                // Not of NaN. A vote's result is the compiler's word that all lanes go the same way.
+                if warp_vote_all(FULL_MASK, squares * CANCELLED >= sum * pivot) {
+                    (Deviations { pivot, lacking: 0.0, squares, word: 0.0 }, false, shared)
+                } else {
+                    (self.exact(x, sum, 2), true, shared)
+                }
+            };
+            let mut of = Deviations { word: self.word(queue), ..own };
+            if has_cluster::<Q>(plan) {
                 let (share, columns) = (plan.row_bytes / size_of::<T>() as u32, plan.columns as f32);
                 let inverse = T::Precision::inverse(columns);
                 of = self.member.of_cluster::<Q>(plan, of, (share, inverse), turn);
                 self.hear(queue, of.word);
             }
-            if corrects::<T>() || plan.cluster > 1 {
-                unroll!(K in 0..8, {
-                    if K < VECTORS {
-                        x[K] = map(x[K], |x| x - of.lacking);
-                    }
-                });
-            }
-            (shared, of)
+            (shared, of, if subtracted { of.lacking } else { of.pivot + of.lacking })
         }
+    }
+
+    /// The block's deviations after its mean, from that sum, has been subtracted from each number.
+    ///
+    /// # Safety
+    /// As for [`run`]; all threads of the block call it.
+    #[inline(always)]
+    unsafe fn exact<const N: usize, const VECTORS: usize>(
+        &self,
+        x: &mut Columns<N, VECTORS>,
+        sum: f32,
+        side: u32,
+    ) -> Deviations {
+        let (plan, count) = (self.plan, (self.piece * N as u32) as f32);
+        let pivot = quotient::<T>(sum, count);
+        let rest = self.subtract(x, pivot);
+        let (mut lacking, mut squares) = (0.0, squares_of::<T, N, VECTORS>(x));
+        // SAFETY: the caller's contract.
+        unsafe {
+            if corrects::<T>() {
+                let sums = self.member.pair_of_block(plan, [squares, rest], side);
+                lacking = sums[1] * T::Precision::inverse(count);
+                // Rounding may leave less than nothing; NaN stays.
+                squares = sums[0] - sums[1] * lacking;
+                squares = if squares < 0.0 { 0.0 } else { squares };
+            } else {
+                squares = self.member.of_block(plan, squares, side);
+            }
+        }
+        Deviations { pivot, lacking, squares, word: 0.0 }
     }
 
     /// The same of a row from which nothing is subtracted.
@@ -286,20 +329,20 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
         x: &Columns<N, VECTORS>,
         [row, turn, end]: [u32; 3],
         queue: &mut Queue,
-    ) -> ([Words; 2], Deviations) {
+    ) -> ([Words; 2], Deviations, f32) {
         let plan = self.plan;
         // SAFETY: the caller's contract.
         unsafe {
             let shared = self.both::<N>(0);
-            let [squares] = self.member.of_block(plan, [squares_of::<T, N, VECTORS>(x)], turn & 1);
+            let squares = self.member.of_block(plan, squares_of::<T, N, VECTORS>(x), turn & 1);
             self.next([row, end], queue);
             let word = self.word(queue);
             let mut of = Deviations { pivot: 0.0, lacking: 0.0, squares, word };
-            if plan.cluster > 1 {
+            if has_cluster::<Q>(plan) {
                 of = self.member.squares::<Q>(plan, of, turn);
                 self.hear(queue, of.word);
             }
-            (shared, of)
+            (shared, of, 0.0)
         }
     }
 
@@ -471,77 +514,19 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
 /// Bytes from one of a lane's vectors to its next.
 const STRIDE_BYTES: u32 = LANES * VECTOR_BYTES as u32;
 
+/// Where the square of the mean is at most as many times the variance, the sum of squares, of which it is
+/// subtracted, lacks less than six bits.
+const CANCELLED: f32 = 64.0;
+
+/// Whether blocks share a row.
+#[inline(always)]
+fn has_cluster<Q: Kind>(plan: &Plan) -> bool {
+    Q::MAY_CLUSTER && plan.cluster > 1
+}
+
 /// Whether the mean is made exact by a second sum: in f32, where rounding it once would show.
 const fn corrects<T>() -> bool {
     size_of::<T>() == size_of::<f32>()
-}
-
-/// Stores the results of a row, with the activation that it is handed.
-struct Results<'a, T, const N: usize, const VECTORS: usize, Q> {
-    worker: &'a Worker<'a, T, Q>,
-    /// Distances from the mean.
-    x: &'a Columns<N, VECTORS>,
-    /// The inverse of the deviation.
-    factor: f32,
-    /// Weight and bias of the first vector.
-    shared: [Words; 2],
-    to: *mut T,
-}
-
-impl<T: InF32, const N: usize, const VECTORS: usize, Q: Kind> Visitor<f32> for Results<'_, T, N, VECTORS, Q> {
-    #[inline(always)]
-    fn visit(self, function: impl Fn(f32) -> f32 + Copy) {
-        let mut shared = self.shared;
-        unroll!(K in 0..8, {
-            if K < VECTORS {
-                let [weight, bias] = shared.map(|words| T::widen(from_words::<T, N>(words)));
-                if K + 1 < VECTORS {
-                    let all = [self.worker.function.weight, self.worker.function.bias];
-                    // SAFETY: the launch's contract.
-                    shared = all.map(|of| unsafe { self.worker.words::<N>(of, K + 1) });
-                }
-                let mut y = self.x[K];
-                for i in 0..N {
-                    y[i] = function(T::Precision::multiply_add(y[i], weight[i] * self.factor, bias[i]));
-                }
-                self.store(K, y);
-            }
-        });
-    }
-}
-
-impl<T: InF32, const N: usize, const VECTORS: usize, Q: Kind> Results<'_, T, N, VECTORS, Q> {
-    /// The results without a bias and an activation.
-    #[inline(always)]
-    fn scaled<const HAS_WEIGHT: bool>(self) {
-        let [mut next, _] = self.shared;
-        unroll!(K in 0..8, {
-            if K < VECTORS {
-                let mut y = map(self.x[K], |x| x * self.factor);
-                if HAS_WEIGHT {
-                    let weight = T::widen(from_words::<T, N>(next));
-                    if K + 1 < VECTORS {
-                        // SAFETY: the launch's contract.
-                        next = unsafe { self.worker.words::<N>(self.worker.function.weight, K + 1) };
-                    }
-                    for i in 0..N {
-                        y[i] *= weight[i];
-                    }
-                }
-                self.store(K, y);
-            }
-        });
-    }
-
-    /// Stores one of the thread's vectors, where it has that.
-    #[inline(always)]
-    fn store(&self, vector: usize, y: [f32; N]) {
-        if self.worker.has(vector) {
-            let to = self.to.wrapping_add(vector * LANES as usize * N);
-            // SAFETY: a vector of the row.
-            unsafe { access::store(to, T::narrow::<N>(y)) }
-        }
-    }
 }
 
 /// The sum of squares of a thread's elements.

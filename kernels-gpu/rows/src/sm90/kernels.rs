@@ -10,8 +10,8 @@ use crate::norm::{Norm, NormBackward};
 use crate::norm_of_dropout::NormOfDropout;
 use crate::norm_to_e4m3::{NormOfDropoutToE4m3, NormToE4m3};
 use crate::plan::{
-    HELPERS, KEPT_RESIDENT, KEPT_WARPS, MAX_CONSUMERS, Plan, STAY_WARPS, kept_vectors, stay_vectors,
-    sum_vectors,
+    HELPERS, KEPT_FEWER, KEPT_RESIDENT, KEPT_WARPS, MAX_CONSUMERS, Plan, STAY_WARPS, kept_vectors,
+    stay_vectors, sum_vectors,
 };
 use crate::soft_cap::CappedCrossEntropy;
 use crate::softmax::{Softmax, SoftmaxBackward};
@@ -121,7 +121,7 @@ staying_sums! {
 }
 
 macro_rules! kept_norms {
-    ($(#[kernel] fn $name:ident: $ty:ident, $kind:ident;)*) => { $(
+    ($(#[kernel] fn $name:ident: $ty:ident, $kind:ident, $vectors:expr;)*) => { $(
         #[doc = concat!("[`Norm`] of rows of ", stringify!($ty), " in registers.")]
         ///
         /// # Safety
@@ -138,7 +138,7 @@ macro_rules! kept_norms {
         ) {
             let tensors = Tensors::new([x, residual, third], [y, sum]);
             const N: usize = VECTOR_BYTES / size_of::<$ty>();
-            const VECTORS: usize = kept_vectors(size_of::<$ty>());
+            const VECTORS: usize = $vectors;
             // SAFETY: the caller's promise.
             unsafe {
                 kept::run::<$ty, N, VECTORS, kept::$kind>(&plan, &function, &tensors, core::ptr::null_mut())
@@ -148,12 +148,14 @@ macro_rules! kept_norms {
 }
 
 kept_norms! {
-    #[kernel] fn norm_kept_f32: f32, Full;
-    #[kernel] fn norm_kept_f16: f16, Full;
-    #[kernel] fn norm_kept_bf16: bf16, Full;
-    #[kernel] fn norm_kept_part_f32: f32, Part;
-    #[kernel] fn norm_kept_part_f16: f16, Part;
-    #[kernel] fn norm_kept_part_bf16: bf16, Part;
+    #[kernel] fn norm_kept_f32: f32, Full, kept_vectors(size_of::<f32>());
+    #[kernel] fn norm_kept_f16: f16, Full, kept_vectors(size_of::<f16>());
+    #[kernel] fn norm_kept_bf16: bf16, Full, kept_vectors(size_of::<bf16>());
+    #[kernel] fn norm_kept_part_f32: f32, Part, kept_vectors(size_of::<f32>());
+    #[kernel] fn norm_kept_part_f16: f16, Part, kept_vectors(size_of::<f16>());
+    #[kernel] fn norm_kept_part_bf16: bf16, Part, kept_vectors(size_of::<bf16>());
+    #[kernel] fn norm_kept_fewer_f16: f16, Fewer, KEPT_FEWER;
+    #[kernel] fn norm_kept_fewer_bf16: bf16, Fewer, KEPT_FEWER;
 }
 
 macro_rules! drawn_norms {

@@ -1,18 +1,21 @@
 //! Words between threads of a row in registers: sums of a block, then of a cluster.
 
-use super::Kind;
+use super::{Kind, has_cluster};
 use crate::plan::{
     CLUSTER_PLACES, CLUSTER_TURNS, DRAWN_BYTES, KEPT_ALONE_BYTES, KEPT_BYTES, KEPT_WARPS, MAX_CLUSTER, Plan,
 };
 use crate::sm90::turns;
+use cuda_std::fastmath::{fma, max_nan};
 use cuda_std::warp::{FULL_MASK, sync_warp};
 use cuda_std::{cluster, mbarrier, thread, vector};
 use primitives::shared_plan::{Mbarrier, SharedPlan, SharedType};
 use primitives::warp::{Exchange, From, LANES, fold_sections};
 use primitives::{shared_bytes, shared_plan};
 
+/// Half of a warp.
+const HALF: u32 = LANES / 2;
 /// Exchanges of a block whose sums of warps lie beside each other.
-const SIDES: u32 = 2;
+const SIDES: u32 = 3;
 
 shared_plan! {
     /// Of every block.
@@ -99,8 +102,8 @@ pub struct Member {
 impl Member {
     /// This thread, with the desks of its block from that shared address on.
     #[inline(always)]
-    pub fn new(plan: &Plan, base: u32) -> Self {
-        let rank = if plan.cluster > 1 { cluster::block_rank() } else { 0 };
+    pub fn new<Q: Kind>(plan: &Plan, base: u32) -> Self {
+        let rank = if has_cluster::<Q>(plan) { cluster::block_rank() } else { 0 };
         let behind = base + KEPT_ALONE_BYTES;
         let (of_cluster, drawn) = (ClusterDesk::new(behind), DrawnDesk::new(behind));
         Self { desk: Desk::new(base), of_cluster, drawn, thread: thread::thread_idx_x(), rank }
@@ -151,7 +154,7 @@ impl Member {
     /// All threads of the block call it first, and `cluster::wait` behind it where there is a cluster.
     #[inline(always)]
     pub unsafe fn prepare<Q: Kind>(&self, plan: &Plan, rows: u32) {
-        let is_of_cluster = plan.cluster > 1 && self.thread < rows;
+        let is_of_cluster = has_cluster::<Q>(plan) && self.thread < rows;
         // SAFETY: the block's own places, which nothing uses yet.
         unsafe {
             if self.thread < SIDES * KEPT_WARPS {
@@ -170,36 +173,69 @@ impl Member {
                 let gathered = self.gathered::<Q>(self.thread);
                 mbarrier::arrive_expect_tx(gathered, plan.cluster * Part::BYTES);
             }
-            if plan.cluster > 1 {
+            if has_cluster::<Q>(plan) {
                 cluster::arrive_relaxed();
             }
         }
     }
 
-    /// Sums of the block from those of its threads. Behind it all threads of the block have read what they
+    /// The sum of the block from those of its threads. Behind it all threads of the block have read what they
     /// read before it.
     ///
     /// Places of a side are written again two exchanges later: all have read them by then, since each comes
     /// to the barrier of the exchange between behind that.
     ///
     /// # Safety
-    /// All threads of the block call it, for the two sides in turn.
+    /// All threads of the block call it, for two sides in turn, or for one that no neighbouring exchange has.
     #[inline(always)]
-    pub unsafe fn of_block<const K: usize>(&self, plan: &Plan, own: [f32; K], side: u32) -> [f32; K] {
-        let (lane, warp) = (self.thread % LANES, self.thread / LANES);
+    pub unsafe fn of_block(&self, plan: &Plan, own: f32, side: u32) -> f32 {
         // SAFETY: the caller's contract.
         unsafe {
-            let of_warp = fold(own, LANES);
+            let of_warp = fold([own], LANES)[0];
             if plan.consumers == LANES {
                 sync_warp(FULL_MASK);
                 return of_warp;
             }
-            let first = side * KEPT_WARPS;
-            if lane == 0 {
-                vector::store_shared_v2(self.desk.warps(first + warp), two(of_warp));
+            fold([self.beside(of_warp, LANES, side)], KEPT_WARPS)[0]
+        }
+    }
+
+    /// The same of two sums at once: half of the lanes have one of them, the others the other one.
+    ///
+    /// # Safety
+    /// As for [`of_block`](Self::of_block).
+    #[inline(always)]
+    pub unsafe fn pair_of_block(&self, plan: &Plan, own: [f32; 2], side: u32) -> [f32; 2] {
+        let is_second = self.thread % LANES >= HALF;
+        let [kept, given] = if is_second { [own[1], own[0]] } else { own };
+        // SAFETY: the caller's contract.
+        unsafe {
+            let [mut sum] = fold([kept + given.exchange(From::Xor(HALF))], HALF);
+            if plan.consumers == LANES {
+                sync_warp(FULL_MASK);
+            } else {
+                [sum] = fold([self.beside(sum, HALF, side)], KEPT_WARPS);
+            }
+            [sum.exchange(From::Lane(0)), sum.exchange(From::Lane(HALF))]
+        }
+    }
+
+    /// A sum of this warp for that of another warp, each of its own `lanes`: that of the warp whose number is
+    /// the lane, modulo the warps.
+    ///
+    /// # Safety
+    /// As for [`of_block`](Self::of_block).
+    #[inline(always)]
+    unsafe fn beside(&self, sum: f32, lanes: u32, side: u32) -> f32 {
+        let (lane, warp) = (self.thread % LANES, self.thread / LANES);
+        let (first, which) = (side * KEPT_WARPS, lane / lanes * size_of::<f32>() as u32);
+        // SAFETY: the caller's contract.
+        unsafe {
+            if lane % lanes == 0 {
+                vector::store_shared(self.desk.warps(first + warp) + which, sum);
             }
             thread::sync_threads();
-            fold(load(self.desk.warps(first + lane % KEPT_WARPS)), KEPT_WARPS)
+            vector::load_shared(self.desk.warps(first + lane % KEPT_WARPS) + which)
         }
     }
 
@@ -222,14 +258,15 @@ impl Member {
         // SAFETY: the caller's contract.
         unsafe {
             let [pivot, lacking, squares, word] = self.gather::<Q>(plan, own, turn);
-            let other = self.thread & (plan.cluster - 1);
-            let count = (plan.columns - other * share).min(share) as f32;
+            let (other, weight) = (self.thread & (plan.cluster - 1), weight(plan));
+            let count = (plan.columns - other * share).min(share) as f32 * weight;
             let origin = pivot.exchange(From::Lane(0));
             let mean = pivot - origin + lacking;
-            let [sum] = fold([count * mean], plan.cluster);
+            let of_mean = count * mean;
+            let [sum, squares] = fold([of_mean, fma(of_mean, mean, squares * weight)], MAX_CLUSTER);
             let of_row = sum * inverse;
-            let distance = mean - of_row;
-            let [squares] = fold([squares + count * distance * distance], plan.cluster);
+            // Block 0, whose mean is 0, has an eighth of the row: so at most that share of it is left.
+            let squares = max_nan(fma(-sum, of_row, squares), 0.0);
             Deviations { lacking: of_row - (own.pivot - origin), squares, word, ..own }
         }
     }
@@ -243,7 +280,7 @@ impl Member {
         // SAFETY: the caller's contract.
         unsafe {
             let [_, _, squares, word] = self.gather::<Q>(plan, own, turn);
-            let [squares] = fold([squares], plan.cluster);
+            let [squares] = fold([squares * weight(plan)], MAX_CLUSTER);
             Deviations { squares, word, ..own }
         }
     }
@@ -278,6 +315,13 @@ impl Member {
     }
 }
 
+/// How much a block's part counts where lanes have those of all blocks of a cluster, of some several times.
+/// A power of two: what is added up then is as exact.
+#[inline(always)]
+fn weight(plan: &Plan) -> f32 {
+    plan.cluster as f32 * (1.0 / MAX_CLUSTER as f32)
+}
+
 /// Each of some numbers, added up over every `lanes` neighbours.
 ///
 /// # Safety
@@ -289,25 +333,4 @@ unsafe fn fold<const K: usize>(mut own: [f32; K], lanes: u32) -> [f32; K] {
         own[i] = unsafe { fold_sections(own[i], lanes, |a, b| a + b) };
     }
     own
-}
-
-/// One or two numbers as two.
-#[inline(always)]
-fn two<const K: usize>(numbers: [f32; K]) -> [f32; 2] {
-    [numbers[0], numbers[K - 1]]
-}
-
-/// One or two numbers at this shared address.
-///
-/// # Safety
-/// They are there.
-#[inline(always)]
-unsafe fn load<const K: usize>(address: u32) -> [f32; K] {
-    // SAFETY: the caller's word.
-    let numbers: [f32; 2] = unsafe { vector::load_shared_v2(address) };
-    let mut first = [numbers[0]; K];
-    for i in 0..K {
-        first[i] = numbers[i];
-    }
-    first
 }
