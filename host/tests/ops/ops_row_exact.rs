@@ -15,7 +15,10 @@ use testkit::{Family, input};
 /// Three vectors a thread in 16 bits, four, some threads with less, several warps, and clusters.
 const COLUMNS: [usize; 6] = [768, 1024, 1000, 8192, 14_000, 16_384];
 /// Rows of different kinds.
-const KINDS: usize = 9;
+const KINDS: usize = 11;
+
+/// The sum of some hundred squares of it is more than an f32 holds.
+const HUGE: f64 = (1u64 << 60) as f64;
 
 /// A number of a row of that kind. All of them are exact in 16 bits.
 fn number<T: Element + testkit::Element + Into<f64>>(kind: usize, columns: usize, at: usize, x: T) -> T {
@@ -30,7 +33,11 @@ fn number<T: Element + testkit::Element + Into<f64>>(kind: usize, columns: usize
         // In clusters, blocks that go different ways.
         7 if at < columns / 2 => 1024.0 + near,
         // The mean's square is near 64 times the variance.
-        8 => 71.0 + near,
+        8 => 77.0 + near,
+        // The squares overflow, where the type has such numbers.
+        9 | 10 if T::from_f64(HUGE).into().is_finite() => {
+            HUGE * (1.0 + if kind == 9 { near / 1024.0 } else { 0.0 })
+        }
         _ => return x,
     };
     T::from_f64(value)

@@ -19,7 +19,8 @@ use crate::activation::{Double, Finite, Precision, Reduced, Single};
 
 /// Elementary functions beside those of [`Precision`], in the precisions of tensors.
 pub trait Elementary: Precision {
-    /// How activations are computed of what a norm makes, which is finite but for NaN and overflow.
+    /// How activations are computed of what a norm makes. That is minus infinity only by overflow, or by a
+    /// weight or a bias that is.
     type OfNorms: Precision<Value = Self::Value>;
 
     /// `1 / sqrt(x)`.

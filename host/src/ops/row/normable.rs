@@ -28,7 +28,8 @@ pub(super) trait Normable: Element {
 }
 
 macro_rules! normable {
-    ($($ty:ty: $direct:ident, $held:ident, $kept:ident, $part:ident, $fewer:ident, $drawn:ident, $shared:ident;)*) => { $(
+    ($($ty:ty: $direct:ident, $held:ident, $kept:ident, $part:ident, $fewer:ident,
+       $drawn:ident, $shared:ident;)*) => { $(
         impl Normable for $ty {
             type Direct = kernels::$direct;
             type Held = held::$held;
@@ -42,7 +43,10 @@ macro_rules! normable {
 }
 
 normable! {
-    f32: norm_f32, norm_held_f32, norm_kept_f32, norm_kept_part_f32, norm_kept_f32, norm_drawn_f32, norm_drawn_f32;
-    f16: norm_f16, norm_held_f16, norm_kept_f16, norm_kept_part_f16, norm_kept_fewer_f16, norm_drawn_f16, norm_drawn_shared_f16;
-    bf16: norm_bf16, norm_held_bf16, norm_kept_bf16, norm_kept_part_bf16, norm_kept_fewer_bf16, norm_drawn_bf16, norm_drawn_shared_bf16;
+    f32: norm_f32, norm_held_f32, norm_kept_f32, norm_kept_part_f32, norm_kept_f32,
+        norm_drawn_f32, norm_drawn_f32;
+    f16: norm_f16, norm_held_f16, norm_kept_f16, norm_kept_part_f16, norm_kept_fewer_f16,
+        norm_drawn_f16, norm_drawn_shared_f16;
+    bf16: norm_bf16, norm_held_bf16, norm_kept_bf16, norm_kept_part_bf16, norm_kept_fewer_bf16,
+        norm_drawn_bf16, norm_drawn_shared_bf16;
 }

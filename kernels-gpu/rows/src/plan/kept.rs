@@ -36,15 +36,15 @@
 //! an activation, which are short of instructions, have many, and f32 and residuals have few. The rule was
 //! chosen by these lengths: in geometric mean its times are 1.003 of the best of all settings there, 0.955
 //! of those of shared memory; at seven others (1000 to 50000 columns, which decided only that f32 with GELU
-//! near 2048 columns goes by 768) 1.012 and 0.963. There it loses most at 1536 columns of bf16 with GELU,
-//! whose threads lack a quarter of their vectors (1.10 of shared memory), and at 5120 with a weight alone,
-//! whose blocks of five warps leave four of 24 without work (1.03).
+//! near 2048 columns goes by 768) 1.012 and 0.963. There it lost most at 1536 columns of bf16 with GELU, whose
+//! threads lacked a quarter of four vectors (1.10 of shared memory; they have three since), and at 5120 with
+//! a weight alone, whose blocks of five warps leave four of 24 without work (1.03).
 //!
 //! In fewer instructions, 2026-11-29, second run (`plan/drawn.rs` has longer rows): rows of 16 bits that are
 //! whole with three vectors a thread, and not with four, have three. 768 columns, ms before and in this form:
 //! layer norm .0525, .0511, and GELU .0601, .0520 with eight rows a block, .0515 with four, .0535 with 16;
-//! with a residual .0987, .0983 with a row a block, .1011 with four. Other such lengths, 1536 to 3840, were
-//! not measured, nor those near 1024, which have four rows with GELU too.
+//! with a residual .0987, .0983 with a row a block, .1011 with four. The other such lengths, 1536, 2304 and
+//! 4608 columns, were not measured, nor those near 1024, which have four rows with GELU too.
 //!
 //! A residual with an activation was not measured: it goes by the residual. Nor was layer norm of a residual
 //! with a weight alone, which goes by RMS norm's. Residuals with nothing, RMS norms with nothing or with a
@@ -161,7 +161,10 @@ impl Plan {
 const fn vectors_of_thread(shape: &Shape) -> usize {
     let (all, vectors) = (kept_vectors(shape.size), shape.vectors());
     let of_warp = 32 * KEPT_FEWER as u64;
-    let are_full = vectors.is_multiple_of(of_warp) && vectors <= KEPT_WARPS as u64 * of_warp;
+    let warps = vectors / of_warp;
+    // Others, as five warps a block, would leave some of a multiprocessor's without work.
+    let are_all = warps > 0 && ((KEPT_RESIDENT * KEPT_WARPS) as u64).is_multiple_of(warps);
+    let are_full = vectors.is_multiple_of(of_warp) && warps <= KEPT_WARPS as u64 && are_all;
     let is_narrow = shape.size == size_of::<u16>();
     if is_narrow && are_full && !vectors.is_multiple_of(32 * all as u64) { KEPT_FEWER } else { all }
 }

@@ -6,9 +6,10 @@
 //!                          `==> the block's next row, as soon as all have read this one
 //! ```
 //! A row is widened once. In 16 bits its sum and its sum of squares are exchanged at once, each by half of a
-//! warp's lanes, and a result is two multiplications with addends. The squares less those of the mean lack
-//! bits where the mean is large: beyond `CANCELLED`, and in f32 always, the mean is subtracted in place and
-//! sums of squares are of what is left, which takes another exchange. Blocks of 16 bits go that way for rows
+//! warp's lanes, and a result with a weight and a bias is two multiplications with addends. The squares less
+//! those of the mean lack bits where the mean is large: beyond `CANCELLED`, where squares overflow, and in
+//! f32 always, the mean is subtracted in place and sums of squares are of what is left, which takes another
+//! exchange. Blocks of 16 bits go that way for rows
 //! that need it, as rows with NaN do.
 //!
 //! A thread does for several rows what is done once for a block; weights stay in L1 for them. Blocks do not
@@ -230,7 +231,9 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
                 self.as_it_is::<N, VECTORS>(&x, [row, turn, end], queue)
             };
             let factor = self.finish(of, row);
-            let scale = Scale { factor, term: -(offset * factor) };
+            // An infinite factor would make NaN of nothing that is to be subtracted.
+            let term = if offset == 0.0 { -0.0 } else { -(offset * factor) };
+            let scale = Scale { factor, term };
             let to = self.tensors.outputs[0].wrapping_add(self.place::<N>(row, plan.output_strides[0]));
             let results = Results { worker: self, x: &x, scale, shared, to };
             if !self.function.bias.is_null() {
@@ -269,10 +272,12 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
                 let [sum, squares] = self.member.pair_of_block(plan, sums, turn & 1);
                 self.next([row, end], queue);
                 let shared = self.both::<N>(0);
-                let pivot = sum * T::Precision::inverse((self.piece * N as u32) as f32);
+                let pivot = quotient::<T>(sum, (self.piece * N as u32) as f32);
                 let squares = T::Precision::multiply_add(-sum, pivot, squares);
-                // Not of NaN. A vote's result is the compiler's word that all lanes go the same way.
-                if warp_vote_all(FULL_MASK, squares * CANCELLED >= sum * pivot) {
+                let most = squares * CANCELLED;
+                // Not of NaN, and not of squares that have overflowed. A vote's result is the compiler's word
+                // that all lanes go the same way.
+                if warp_vote_all(FULL_MASK, most <= f32::MAX && most >= sum * pivot) {
                     (Deviations { pivot, lacking: 0.0, squares, word: 0.0 }, false, shared)
                 } else {
                     (self.exact(x, sum, 2), true, shared)
@@ -515,7 +520,7 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
 const STRIDE_BYTES: u32 = LANES * VECTOR_BYTES as u32;
 
 /// Where the square of the mean is at most as many times the variance, the sum of squares, of which it is
-/// subtracted, lacks less than six bits.
+/// subtracted, lacks some six bits, and errors of the mean count as much.
 const CANCELLED: f32 = 64.0;
 
 /// Whether blocks share a row.
