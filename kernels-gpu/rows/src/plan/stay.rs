@@ -26,6 +26,11 @@ pub const fn stay_vectors(size: usize) -> usize {
     16 * size / VECTOR_BYTES
 }
 
+/// The same of a row of whole vectors that a warp has alone: of 16 bits one more.
+pub const fn lone_vectors(size: usize) -> usize {
+    if size == size_of::<u16>() { stay_vectors(size) + 1 } else { stay_vectors(size) }
+}
+
 impl Shape {
     /// Rows from one to the next that begins alike within 16 bytes: a power of two.
     const fn period(&self) -> u32 {
@@ -67,8 +72,7 @@ impl Plan {
             return true;
         }
         if shape.size == size_of::<u16>() {
-            // Of some rows a warp has all in that ring, and two warps have them here.
-            return self.warps() == 1 || shape.vectors() > sum_vectors(shape.size) as u64 * 32;
+            return true;
         }
         if self.cluster > 1 || self.warps() < STAY_SHORTEST {
             return false;
@@ -92,7 +96,9 @@ impl Plan {
         // Where rows begin anywhere, a part of a vector may come before them, and one behind.
         let parts = if shape.is_whole() { 0 } else { elements as u64 - 1 };
         let vectors = (shape.columns as u64 + parts).div_ceil(elements as u64);
-        let warps = vectors.div_ceil(stay_vectors(shape.size) as u64 * 32);
+        let alone = lone_vectors(shape.size) as u64 * 32;
+        let is_alone = shape.is_whole() && vectors <= alone;
+        let warps = if is_alone { 1 } else { vectors.div_ceil(stay_vectors(shape.size) as u64 * 32) };
         let mut cluster = 1;
         while warps.div_ceil(cluster) > STAY_WARPS as u64 {
             cluster *= 2;
@@ -101,7 +107,11 @@ impl Plan {
             return None;
         }
         let (warps, cluster) = (warps.div_ceil(cluster) as u32, cluster as u32);
-        let of_lane = vectors.div_ceil((cluster * warps * 32) as u64) as u32;
+        let of_lane = if shape.is_whole() && shape.size == size_of::<f32>() {
+            stay_vectors(shape.size) as u32
+        } else {
+            vectors.div_ceil((cluster * warps * 32) as u64) as u32
+        };
         let tile = if cluster > 1 { 1 } else { STAY_WARPS / warps };
         // Of few rows a block has fewer teams, so that about as many blocks as multiprocessors have some.
         let needed = shape.rows.div_ceil(multiprocessors as u64);
@@ -135,8 +145,7 @@ impl Plan {
     /// Bytes of a block's shared memory before the rings of its lanes.
     #[inline(always)]
     pub const fn rings(&self) -> u32 {
-        let warps = self.cluster * (self.consumers / 32);
-        let of_cluster = STAY_CLUSTER_BYTES + self.tiles * warps * STAY_PAIR_BYTES;
+        let of_cluster = STAY_CLUSTER_BYTES + STAY_PLACES * STAY_WARPS * STAY_PAIR_BYTES;
         STAY_CONTROL_BYTES + if self.cluster > 1 { of_cluster } else { 0 }
     }
 }
