@@ -484,7 +484,7 @@ impl NormBackward<'_> {
             let [weight, bias] = out;
             let (weight, bias) = (weight?, bias?);
             let config =
-                LaunchConfig::new([columns.div_ceil(32) as u32, 2, 1], [finish::sum_threads(*rows), 1, 1]);
+                LaunchConfig::new([columns.div_ceil(32 * if std::env::var("RG1").is_ok() { 1 } else { finish::sum_columns(columns as u32) as usize }) as u32, 2, 1], [finish::sum_threads(*rows), 1, 1]);
             let arguments = (sums, *rows, columns as u32, written(stream, &weight)?, written(stream, &bias)?);
             // SAFETY: two rows of sums for each of `rows`; the gradients have a place for each column.
             unsafe { launch::<T::Finish>(stream, config.overlapping_previous(), arguments)? };

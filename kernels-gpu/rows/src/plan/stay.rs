@@ -92,13 +92,18 @@ impl Plan {
     /// The plan of rows in rings of lanes. `None` for rows that are longer than what a cluster's lanes keep
     /// sums of. They all lie alike, and the first begins at a 16-byte boundary.
     pub const fn staying(shape: &Shape, multiprocessors: u32) -> Option<Self> {
+        Self::staying_by(shape, multiprocessors, stay_vectors(shape.size))
+    }
+
+    /// TRIAL
+    pub const fn staying_by(shape: &Shape, multiprocessors: u32, most: usize) -> Option<Self> {
         let elements = VECTOR_BYTES / shape.size;
         // Where rows begin anywhere, a part of a vector may come before them, and one behind.
         let parts = if shape.is_whole() { 0 } else { elements as u64 - 1 };
         let vectors = (shape.columns as u64 + parts).div_ceil(elements as u64);
         let alone = lone_vectors(shape.size) as u64 * 32;
         let is_alone = shape.is_whole() && vectors <= alone;
-        let warps = if is_alone { 1 } else { vectors.div_ceil(stay_vectors(shape.size) as u64 * 32) };
+        let warps = if is_alone { 1 } else { vectors.div_ceil(most as u64 * 32) };
         let mut cluster = 1;
         while warps.div_ceil(cluster) > STAY_WARPS as u64 {
             cluster *= 2;

@@ -76,6 +76,7 @@ impl Kind for Block {
 pub struct Cluster;
 
 impl Kind for Cluster {
+    const ALONE: bool = true;
     const ANYWHERE: bool = false;
 
     #[inline(always)]
