@@ -178,15 +178,7 @@ impl Job<'_> {
             return Ok(None);
         }
         let shape = self.shape(size);
-        let sm = device.properties().sm_count.max(1);
-        // TRIAL
-        let plan = match std::env::var("RG").as_deref() {
-            Ok("old") => Plan::stay_sums(&shape, sm).filter(|_| !shape.is_whole()),
-            Ok("stay") => Plan::staying(&shape, sm).filter(|plan| size == 2 || plan.cluster == 1 || !shape.is_whole()),
-            Ok("three") if size == 2 && shape.is_whole() => Plan::staying_by(&shape, sm, 3),
-            _ => Plan::stay_sums(&shape, sm),
-        };
-        let Some(plan) = plan else {
+        let Some(plan) = Plan::stay_sums(&shape, device.properties().sm_count.max(1)) else {
             return Ok(None);
         };
         let stay = match (shape.is_whole(), plan.cluster) {
