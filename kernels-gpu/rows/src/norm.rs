@@ -216,53 +216,38 @@ pub struct NormBackward {
 }
 
 impl NormBackward {
-    /// Where the rows' means lie, or the inverses of their deviations.
+    /// From the moments of a row of so many columns, and the sums of `g` and of `(x - mean) g`.
     #[inline(always)]
-    pub(crate) fn of_half(&self, mean: bool) -> *const f32 {
-        self.moments.wrapping_add(if mean { 0 } else { self.rows as usize })
-    }
-
-    /// Of the row with this number.
-    ///
-    /// # Safety
-    /// The row exists.
-    #[inline(always)]
-    unsafe fn of_row(&self, row: usize) -> RowMoments {
-        let at = self.moments.wrapping_add(row);
-        // SAFETY: both are there for each row.
-        unsafe { RowMoments { mean: *at, factor: *at.wrapping_add(self.rows as usize) } }
-    }
-
-    /// From the moments of a row of so many columns, and the sums of `g` and of `z g`.
-    #[inline(always)]
-    pub(crate) fn of_sums<T: InF32>(
+    fn of_sums<T: InF32>(
         &self,
-        RowMoments { mean, factor }: RowMoments,
-        [of_g, of_zg]: [f32; 2],
+        moments: [f32; 2],
+        Sums([of_g, of_distances]): Sums<T::Precision, 2>,
         columns: u32,
     ) -> Of {
-        let share = T::Precision::inverse(columns as f32);
+        let (share, [_, factor]) = (T::Precision::inverse(columns as f32), moments);
         let of_g = if self.is_centered != 0 { of_g * share } else { 0.0 };
         // The mean of `z g` first: a power of the factor alone may be too large for a number.
-        let slope = -(of_zg * share * factor * factor);
-        Of { factor, slope, offset: T::Precision::multiply_add(-mean, slope, -(of_g * factor)) }
+        let of_zg = of_distances * factor * share;
+        Of { moments, offset: -(of_g * factor), slope: -(of_zg * factor * factor) }
     }
 
-    /// The input, the gradient, and that times the weight.
+    /// The elements less the mean, the gradient, and that times the weight.
     ///
     /// # Safety
     /// As for [`RowFunction::take`].
     #[inline(always)]
-    unsafe fn elements<T: InF32, const N: usize>(&self, at: &impl Place<T, N>) -> [[f32; N]; 3] {
+    unsafe fn elements<T: InF32, const N: usize>(&self, mean: f32, at: &impl Place<T, N>) -> [[f32; N]; 3] {
         // SAFETY: the caller's promise; the weight is readable for a row where there is one.
         unsafe {
-            let (x, dy) = (at.input(0), at.input(1));
+            let distance = map(at.input(0), |x| x - mean);
+            let dy = at.input(1);
             let weight = self.weight.cast::<T>();
             if weight.is_null() {
-                return [x, dy, dy];
+                return [distance, dy, dy];
             }
             let [weight] = at.shared([weight]);
-            [x, dy, zip(dy, weight, |dy, weight| dy * weight)]
+            let g = zip(dy, weight, |dy, weight| dy * weight);
+            [distance, dy, g]
         }
     }
 
@@ -271,8 +256,13 @@ impl NormBackward {
     /// # Safety
     /// As for [`RowFunction::map`].
     #[inline(always)]
-    unsafe fn store<T: InF32, const N: usize>(&self, of: Of, at: &impl Place<T, N>, [x, g]: [[f32; N]; 2]) {
-        let mut dx = of.gradient::<T, N>(x, g);
+    unsafe fn store<T: InF32, const N: usize>(
+        &self,
+        of: Of,
+        at: &impl Place<T, N>,
+        [distance, g]: [[f32; N]; 2],
+    ) {
+        let mut dx = of.gradient::<T, N>(distance, g);
         // SAFETY: the caller's promise.
         unsafe {
             if self.has_residual != 0 {
@@ -283,106 +273,68 @@ impl NormBackward {
     }
 }
 
-/// Known of a row before it is read.
-#[derive(Clone, Copy)]
-pub struct RowMoments {
-    /// The mean.
-    mean: f32,
-    /// Inverse of the deviation.
-    factor: f32,
-}
-
-impl RowMoments {
-    /// Of a mean and the inverse of a deviation.
-    #[inline(always)]
-    pub(crate) const fn new([mean, factor]: [f32; 2]) -> Self {
-        Self { mean, factor }
-    }
-
-    /// The normalised elements, as [`Norm`] has them.
-    #[inline(always)]
-    pub(crate) fn normalised<T: InF32, const N: usize>(self, x: [f32; N]) -> [f32; N] {
-        let shift = self.shift();
-        map(x, |x| T::Precision::multiply_add(x, self.factor, shift))
-    }
-
-    /// Minus the mean times the factor.
-    #[inline(always)]
-    fn shift(self) -> f32 {
-        -(self.mean * self.factor)
-    }
-}
-
-/// Needed of the row by an element's gradient: `g factor + x slope + offset`.
+/// Needed of the row by an element's gradient: `g factor + (x - mean) slope + offset`.
 #[derive(Clone, Copy)]
 pub struct Of {
-    /// Inverse of the deviation.
-    factor: f32,
+    /// Mean, and inverse of the deviation.
+    moments: [f32; 2],
+    /// Minus the mean of `g`, over the deviation.
+    offset: f32,
     /// Minus the mean of `z g`, over the variance.
     slope: f32,
-    /// Minus the mean of `g`, over the deviation, and minus the mean times the slope.
-    offset: f32,
 }
 
 impl Of {
-    /// The gradient by the input, from that and from `g`.
+    /// The gradient by the input, from distances from the mean and from `g`.
     #[inline(always)]
-    pub(crate) fn gradient<T: InF32, const N: usize>(self, x: [f32; N], g: [f32; N]) -> [f32; N] {
-        let Of { factor, slope, offset } = self;
+    fn gradient<T: InF32, const N: usize>(self, distance: [f32; N], g: [f32; N]) -> [f32; N] {
+        let Of { moments: [_, factor], offset, slope } = self;
         let multiply_add = T::Precision::multiply_add;
-        zip(x, g, |x, g| multiply_add(x, slope, multiply_add(g, factor, offset)))
+        zip(distance, g, |distance, g| multiply_add(distance, slope, multiply_add(g, factor, offset)))
     }
 }
 
 impl<T: InF32> RowFunction<T> for NormBackward {
     const INPUTS: usize = 3;
-    type Row = RowMoments;
-    /// Of `g` and of `z g`.
+    /// Mean, and inverse of the deviation.
+    type Row = [f32; 2];
+    /// Of `g` and of `(x - mean) g`.
     type Statistics = Sums<T::Precision, 2>;
-    /// That, and minus the mean times the factor.
-    type Of = (Of, f32);
+    type Of = Of;
 
     #[inline(always)]
-    unsafe fn begin(&self, row: u64) -> RowMoments {
-        // SAFETY: the caller's promise.
-        unsafe { self.of_row(row as usize) }
+    unsafe fn begin(&self, row: u64) -> [f32; 2] {
+        // SAFETY: both are there for each row.
+        unsafe { [*self.moments.add(row as usize), *self.moments.add((self.rows + row) as usize)] }
     }
 
     #[inline(always)]
     unsafe fn take<const N: usize>(
         &self,
-        moments: RowMoments,
-        Sums([mut of_g, mut of_zg]): Self::Statistics,
+        [mean, _]: [f32; 2],
+        Sums([mut of_g, mut of_distances]): Self::Statistics,
         at: &impl Place<T, N>,
     ) -> Self::Statistics {
         // SAFETY: the caller's promise.
-        let [x, _, g] = unsafe { self.elements(at) };
-        let z = moments.normalised::<T, N>(x);
+        let [distance, _, g] = unsafe { self.elements(mean, at) };
         for i in 0..N {
             of_g += g[i];
-            of_zg = T::Precision::multiply_add(z[i], g[i], of_zg);
+            of_distances = T::Precision::multiply_add(distance[i], g[i], of_distances);
         }
-        Sums([of_g, of_zg])
+        Sums([of_g, of_distances])
     }
 
     #[inline(always)]
-    unsafe fn finish(
-        &self,
-        moments: RowMoments,
-        Sums(sums): Self::Statistics,
-        _: u64,
-        columns: u32,
-        _: bool,
-    ) -> Self::Of {
-        (self.of_sums::<T>(moments, sums, columns), moments.shift())
+    unsafe fn finish(&self, moments: [f32; 2], sums: Self::Statistics, _: u64, columns: u32, _: bool) -> Of {
+        self.of_sums::<T>(moments, sums, columns)
     }
 
     #[inline(always)]
-    unsafe fn map<const N: usize>(&self, (of, _): &mut Self::Of, at: &impl Place<T, N>) {
+    unsafe fn map<const N: usize>(&self, of: &mut Of, at: &impl Place<T, N>) {
         // SAFETY: the caller's promise.
         unsafe {
-            let [x, _, g] = self.elements(at);
-            self.store(*of, at, [x, g]);
+            let [distance, _, g] = self.elements(of.moments[0], at);
+            self.store(*of, at, [distance, g]);
         }
     }
 }
@@ -396,19 +348,18 @@ impl<T: InF32> ColumnSums<T> for NormBackward {
     #[inline(always)]
     unsafe fn map_and_add<const N: usize>(
         &self,
-        (of, shift): Self::Of,
+        of: Of,
         at: &impl Place<T, N>,
         sums: &mut [[f32; N]; MAX_SUMS],
     ) {
         // SAFETY: the caller's promise.
         unsafe {
-            let [x, dy, g] = self.elements(at);
+            let [distance, dy, g] = self.elements(of.moments[0], at);
             for i in 0..N {
-                let z = T::Precision::multiply_add(x[i], of.factor, shift);
-                sums[0][i] = T::Precision::multiply_add(dy[i], z, sums[0][i]);
+                sums[0][i] = T::Precision::multiply_add(dy[i], distance[i] * of.moments[1], sums[0][i]);
                 sums[1][i] += dy[i];
             }
-            self.store(of, at, [x, g]);
+            self.store(of, at, [distance, g]);
         }
     }
 }

@@ -7,8 +7,14 @@
 //! ```
 //! Nobody waits for another's copies: warps meet in the statistics alone. Weights are widened once, and sums
 //! need no addition in the block as long as one team has it: they go to `partials` from registers. A
-//! multiprocessor has one block. Short rows have teams of warps in it, long ones a cluster.
-//! [`super::columns`] has rows for which it is faster.
+//! multiprocessor has one block. Short rows have teams of warps in it, long ones a cluster; a row that a warp
+//! has alone is not exchanged. [`super::columns`] has rows for which it is faster.
+//!
+//! Issued instructions bound it, and a good part of them is not a column's but a row's. So loops are compiled
+//! for each number of a lane's vectors, with and without a third input; lanes compute with all vectors, since
+//! those that they have not are zeros; addresses are moved on, not computed; and both sums share a butterfly.
+//! A warp and row of 16 bits take about 365 instructions at 65536 columns, and 440 at 768, where a warp has
+//! the row alone.
 //!
 //! Rows that begin anywhere in a vector are whole vectors too, from the boundary before a row on. Vectors
 //! have the same columns in each of a team's rows, since the plan's step leads to a row that begins alike.
@@ -17,28 +23,33 @@
 
 mod copies;
 mod exchange;
+mod row;
 
 use crate::function::MAX_SUMS;
-use crate::norm::{NormBackward, Of, RowMoments};
+use crate::norm::NormBackward;
 use crate::plan::{Plan, lone_vectors, stay_vectors};
 use cuda_std::{grid, misc, shared, thread, vector};
-use copies::Source;
 use exchange::{HALF, Member, Pair, both};
 use primitives::access::{self, VECTOR_BYTES, Words, from_words};
 use primitives::activation::Precision;
 use primitives::element::{InF32, zip};
 use primitives::unroll;
 use primitives::warp::LANES;
+use row::{Moments, Of};
 
 /// Bytes from one of a lane's vectors to its next.
 const STRIDE_BYTES: u32 = LANES * VECTOR_BYTES as u32;
 
+/// Vectors of 16 bits of a lane, at most, where its warp has a row alone: there are loops for fewer too.
+const LONE_VECTORS: usize = lone_vectors(size_of::<u16>());
+
 /// Numbers of a lane's columns.
 type Columns<const N: usize, const VECTORS: usize> = [[f32; N]; VECTORS];
 
-/// Whether a lane loads its vectors again before it has the row's statistics: where it has registers for them.
+/// Whether a lane loads its vectors again before it has the row's statistics: where there are registers for
+/// them.
 const fn early<const N: usize, const VECTORS: usize>() -> bool {
-    N == 8 && VECTORS < 3
+    N == 8 && VECTORS < LONE_VECTORS
 }
 
 /// Which rows a kernel has.
@@ -76,7 +87,6 @@ impl Kind for Block {
 pub struct Cluster;
 
 impl Kind for Cluster {
-    const ALONE: bool = true;
     const ANYWHERE: bool = false;
 
     #[inline(always)]
@@ -151,9 +161,10 @@ pub unsafe fn run<T: InF32, Q: Kind, const N: usize, const VECTORS: usize>(
     unsafe {
         member.prepare(plan);
         grid::wait_dependencies();
+        const { assert!(LONE_VECTORS == 3, "counted out") };
         match plan.stage_vectors {
-            1 if VECTORS == 3 => worker.all::<N, 1>(dx, partials, first),
-            2 if VECTORS == 3 => worker.all::<N, 2>(dx, partials, first),
+            1 if VECTORS == LONE_VECTORS => worker.all::<N, 1>(dx, partials, first),
+            2 if VECTORS == LONE_VECTORS => worker.all::<N, 2>(dx, partials, first),
             _ => worker.all::<N, VECTORS>(dx, partials, first),
         }
     }
@@ -214,17 +225,17 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
             }
             let weight = self.weight::<N, VECTORS>();
             let (mut row, mut turn) = (first, 0);
-            let moments_of = self.function.of_half(self.member.lane() < HALF);
-            // The assembler keeps what it knows to be the same for all lanes where it waits for it at once: each
-            // half of the lanes loads one of both numbers.
+            let moments_of = row::moments(self.function, member.lane() < HALF);
+            // Each half of the lanes loads one of both numbers: for one that all lanes have the assembler
+            // takes uniform registers, and waits for it at once.
             let coming_of = |row: u32| *moments_of.wrapping_add(row as usize);
-            let mut moments = RowMoments::new(both(coming_of(row)));
+            let mut moments = Moments::new(both(coming_of(row)));
             let mut coming = coming_of((row + step).min(rows - 1));
             let own = self.take(slot, moments, &weight, sums);
             member.meet(plan);
             let mut sent = member.send(plan, own, 0);
             loop {
-                let (next, after) = (row + step, RowMoments::new(both(coming)));
+                let (next, after) = (row + step, Moments::new(both(coming)));
                 let (this, of_row) = (slot, sent);
                 slot = self.next(slot);
                 if next < rows {
@@ -232,8 +243,13 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
                     let own = self.take(slot, after, &weight, sums);
                     sent = member.send(plan, own, turn + 1);
                 }
-                let words = if early::<N, VECTORS>() { self.all_words::<VECTORS>(this) } else { [[[0; 4]; 2]; VECTORS] };
-                let of = self.function.of_sums::<T>(moments, member.receive(plan, of_row, turn), plan.columns);
+                let words = if early::<N, VECTORS>() {
+                    self.all_words::<VECTORS>(this)
+                } else {
+                    [[[0; 4]; 2]; VECTORS]
+                };
+                let sums_of_row = member.receive(plan, of_row, turn);
+                let of = moments.gradient_of::<T>(sums_of_row, self.function, plan.columns);
                 self.map::<N, VECTORS, RESIDUAL>(this, &words, of, &weight, to);
                 self.fill::<N, VECTORS, RESIDUAL>(&mut source, row + ahead, this);
                 if next >= rows {
@@ -251,11 +267,12 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
         self.member.lane() + vector as u32 * LANES < self.count
     }
 
-    /// Whether the lane computes with the vector with this number: of rows of whole vectors with all, as those
-    /// that it has not are zeros.
+    /// Whether the lane computes with the vector with this number: of rows of whole vectors with all, as
+    /// those that it has not are zeros. Of three all lanes have the second: the branch, which each takes,
+    /// keeps three moves to uniform registers out of the loop of rows.
     #[inline(always)]
     fn computes<const VECTORS: usize>(&self, vector: usize) -> bool {
-        !Q::ANYWHERE && (VECTORS != 3 || vector != 1) || self.has(vector)
+        !Q::ANYWHERE && (VECTORS != LONE_VECTORS || vector != 1) || self.has(vector)
     }
 
     /// Column of the vector with this number among the lane's own.
@@ -353,7 +370,7 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
     unsafe fn take<const N: usize, const VECTORS: usize>(
         &self,
         slot: u32,
-        moments: RowMoments,
+        moments: Moments,
         weight: &Columns<N, VECTORS>,
         sums: &mut [Columns<N, VECTORS>; MAX_SUMS],
     ) -> Pair {
@@ -425,7 +442,7 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
                     let (dx, to) = (T::narrow::<N>(dx), to.wrapping_add(K * LANES as usize * N));
                     let column = self.column::<N>(K);
                     if self.is_whole::<N>(column) {
-                        // Computed outside the branch, so that the other vectors' instructions mix with these.
+                        // Computed outside the branch, so that other vectors' instructions mix with these.
                         let words = access::words(access::to_wide(dx)).map(misc::opaque);
                         if self.has(K) {
                             access::store(to.cast::<u32>(), words);

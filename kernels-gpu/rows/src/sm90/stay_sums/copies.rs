@@ -28,7 +28,8 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
     /// Of a team's first row.
     #[inline(always)]
     pub(super) fn source<const RESIDUAL: bool>(&self, first: u32) -> Source<T> {
-        let (strides, mut source) = (self.plan.input_strides, Source { inputs: self.inputs, steps: [0; 3] });
+        let (strides, mut source) =
+            (self.plan.input_strides, Source { inputs: self.inputs, steps: [0; MAX_INPUTS] });
         unroll!(I in 0..3, {
             if I < inputs(RESIDUAL) {
                 let at = (u64::from(first) * strides[I]) as usize;

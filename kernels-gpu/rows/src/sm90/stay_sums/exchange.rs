@@ -208,8 +208,8 @@ impl<Q: Kind> Member<Q> {
         }
     }
 
-    /// Hands the lanes' parts of a row, added up, to the other warps that share it. [`receive`](Self::receive)
-    /// takes what this gives.
+    /// Hands the lanes' parts of a row, added up, to the other warps that share it.
+    /// [`receive`](Self::receive) takes what this gives.
     ///
     /// A place of a block is used again [`EXCHANGES`] rows later. A warp that sends for a row has received
     /// the row two before it, for which all sent, after they had received the row four before it.
@@ -305,7 +305,7 @@ impl<Q: Kind> Member<Q> {
         }
     }
 
-    /// What the lane adds up of the cluster's warps: one pair of two blocks, or two of four, or four.
+    /// The lane's part of the sums of the cluster's warps: one pair of two blocks, or two of four, or four.
     ///
     /// # Safety
     /// As for [`receive`](Self::receive), behind the barrier.
