@@ -17,8 +17,8 @@ use testkit::{Family, compare, input, tolerance};
 
 /// No rows; rows of a few lanes, a warp, several warps, a block; parts of rows in a cluster; rows that begin
 /// anywhere in a vector; more rows than the blocks of a device take at once; one row; rows too long for rings
-/// of lanes.
-const SHAPES: [[usize; 2]; 19] = [
+/// of lanes; sums of which lanes have vectors, in the last warp not all of them.
+const SHAPES: [[usize; 2]; 20] = [
     [0, 8],
     [3, 1],
     [5, 2],
@@ -38,6 +38,7 @@ const SHAPES: [[usize; 2]; 19] = [
     [1, 257],
     [1, 9001],
     [2, 80_000],
+    [5, 8204],
 ];
 
 fn softmax_agrees<T: Element + testkit::Element + Into<f64>>() -> Outcome {
@@ -170,6 +171,8 @@ fn rings_go_round<T: Element + testkit::Element + Into<f64>>() -> Outcome {
         [(264, false), (257, true), (2555, true), (6001, false), (2560, false), (2560, true)]
             .into_iter()
             .chain([(32_776, false), (32_770, true)])
+            // Three vectors a lane; clusters of two and of four, whose blocks have fewer warps than places.
+            .chain([(760, false), (8200, false), (16_392, true)])
     {
         let stride = columns as u64;
         let shape = Shape {

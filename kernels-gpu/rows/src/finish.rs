@@ -3,8 +3,9 @@
 use crate::function::MAX_SUMS;
 use cuda_std::{kernel, shared, shared_array, thread};
 use half::{bf16, f16};
+use primitives::access::{self, VECTOR_BYTES};
 use primitives::block;
-use primitives::element::InF32;
+use primitives::element::{InF32, zip};
 use primitives::grid::begin;
 use primitives::op::Sum;
 use primitives::unroll;
@@ -14,6 +15,10 @@ use primitives::warp::LANES;
 pub const THREADS: u32 = 256;
 /// Most warps of a block that adds up rows of sums.
 const MAX_WARPS: u32 = 32;
+/// Columns of a lane of such a block, where it has a vector.
+pub const SUM_VECTOR: usize = VECTOR_BYTES / size_of::<f32>();
+/// Least columns for that: of shorter rows there are too few blocks.
+const SUM_LONG: usize = 8192;
 /// Rows of sums that a warp has under way at once.
 const AT_ONCE: u32 = 8;
 
@@ -25,13 +30,22 @@ pub const fn sum_threads(rows: u32) -> u32 {
     LANES * if warps > MAX_WARPS { MAX_WARPS } else { warps }
 }
 
+/// Whether lanes have a vector of such rows each: where rows of sums are vectors, and so long that there are
+/// blocks enough.
+#[must_use]
+pub const fn is_wide(columns: usize) -> bool {
+    columns >= SUM_LONG && columns.is_multiple_of(SUM_VECTOR)
+}
+
 /// Adds up `rows` rows of sums, each of [`MAX_SUMS`] times `columns`, and writes each of both to its output,
-/// where that is not null. A warp has 32 columns of every row with its own number modulo the block's warps.
+/// where that is not null. A lane has `N` columns of every row with its warp's number modulo the block's
+/// warps.
 ///
 /// # Safety
-/// As for the entry points. `slots` is shared memory for a number of each thread.
+/// As for the entry points; rows of sums begin at boundaries of as many. `slots` is shared memory for as many
+/// numbers of each thread.
 #[inline(always)]
-unsafe fn add_rows<T: InF32>(
+unsafe fn add_rows<T: InF32, const N: usize>(
     partials: *const f32,
     rows: u32,
     columns: u32,
@@ -40,7 +54,7 @@ unsafe fn add_rows<T: InF32>(
 ) {
     let (column, sum, warp, lane) = begin(|| {
         let (warp, lane) = (thread::thread_idx_x() / LANES, thread::thread_idx_x() % LANES);
-        (thread::block_idx_x() * LANES + lane, thread::block_idx_y(), warp, lane)
+        ((thread::block_idx_x() * LANES + lane) * N as u32, thread::block_idx_y(), warp, lane)
     });
     let output = if sum == 0 { outputs[0] } else { outputs[1] };
     if output.is_null() {
@@ -49,50 +63,61 @@ unsafe fn add_rows<T: InF32>(
     let warps = thread::block_dim_x() / LANES;
     // SAFETY: the caller's promise; a slot is written by one thread before the barrier and read after it.
     unsafe {
-        let (mut total, mut row) = (0.0f32, warp);
+        let (mut total, mut row) = ([0.0f32; N], warp);
         let at = |row: u32| (row as usize * MAX_SUMS + sum as usize) * columns as usize + column as usize;
         while row < rows && column < columns {
             const { assert!(AT_ONCE == 8, "counted out") };
-            let mut terms = [0.0f32; AT_ONCE as usize];
+            let mut terms = [[0.0f32; N]; AT_ONCE as usize];
             unroll!(I in 0..8, {
                 let row = row + I as u32 * warps;
                 if row < rows {
-                    terms[I] = *partials.add(at(row));
+                    terms[I] = access::load(partials.add(at(row)));
                 }
             });
-            unroll!(I in 0..8, { total += terms[I]; });
+            unroll!(I in 0..8, { total = zip(total, terms[I], |total, term| total + term); });
             row += AT_ONCE * warps;
         }
-        *slots.add((warp * LANES + lane) as usize) = total;
+        let slot = |warp: u32| slots.cast::<[f32; N]>().add((warp * LANES + lane) as usize);
+        *slot(warp) = total;
         thread::sync_threads();
         if warp == 0 && column < columns {
-            let (mut total, mut of_warp) = (0.0, 0);
+            let (mut total, mut of_warp) = ([0.0f32; N], 0);
             while of_warp < warps {
-                total += *slots.add((of_warp * LANES + lane) as usize);
+                total = zip(total, *slot(of_warp), |total, term| total + term);
                 of_warp += 1;
             }
-            *output.add(column as usize) = crate::function::narrow::<T, 1>([total])[0];
+            access::store(output.add(column as usize), crate::function::narrow::<T, N>(total));
         }
     }
 }
 
 macro_rules! sums {
-    ($($name:ident $ty:ident;)*) => { $(
+    ($($name:ident $ty:ident $columns:expr;)*) => { $(
         /// The gradients by weight and bias from the sums of blocks.
         ///
         /// # Safety
-        /// `partials` has `rows` rows of two sums of `columns` each; `weight` and `bias` are null or hold
-        /// `columns`. Blocks of [`sum_threads`]`(rows)` threads: one for each 32 columns, two along y.
+        /// `partials` has `rows` rows of two sums of `columns` each, which a lane's columns divide; `weight`
+        /// and `bias` are null or hold `columns`. Blocks of [`sum_threads`]`(rows)` threads: one for what the
+        /// lanes of a warp have, two along y.
         #[kernel(launch_bounds(MAX_WARPS * LANES))]
         pub unsafe fn $name(partials: *const f32, rows: u32, columns: u32, weight: *mut $ty, bias: *mut $ty) {
-            let slots = shared::generic(shared_array![f32; (MAX_WARPS * LANES) as usize]);
+            let slots = shared::generic(shared_array![f32; (MAX_WARPS * LANES) as usize * $columns]);
             // SAFETY: the caller's promise.
-            unsafe { add_rows::<$ty>(partials, rows, columns, [weight, bias], slots) }
+            unsafe { add_rows::<$ty, { $columns }>(partials, rows, columns, [weight, bias], slots) }
         }
     )* };
 }
 
-sums! { norm_sums_f32 f32; norm_sums_f16 f16; norm_sums_bf16 bf16; }
+// Kernels of their own for vectors: with one for both, whose shared memory all rows had, a layer norm of 4096
+// columns took .110 ms on an H200, and .106 without.
+sums! {
+    norm_sums_f32 f32 1;
+    norm_sums_f16 f16 1;
+    norm_sums_bf16 bf16 1;
+    norm_sums_wide_f32 f32 SUM_VECTOR;
+    norm_sums_wide_f16 f16 SUM_VECTOR;
+    norm_sums_wide_bf16 bf16 SUM_VECTOR;
+}
 
 /// Rows of a part of a sum of columns.
 pub const PART_ROWS: u64 = 256;

@@ -218,7 +218,7 @@ pub struct NormBackward {
 impl NormBackward {
     /// From the moments of a row of so many columns, and the sums of `g` and of `(x - mean) g`.
     #[inline(always)]
-    pub(crate) fn of_sums<T: InF32>(
+    fn of_sums<T: InF32>(
         &self,
         moments: [f32; 2],
         Sums([of_g, of_distances]): Sums<T::Precision, 2>,
@@ -285,15 +285,9 @@ pub struct Of {
 }
 
 impl Of {
-    /// The row's mean.
-    #[inline(always)]
-    pub(crate) fn mean(self) -> f32 {
-        self.moments[0]
-    }
-
     /// The gradient by the input, from distances from the mean and from `g`.
     #[inline(always)]
-    pub(crate) fn gradient<T: InF32, const N: usize>(self, distance: [f32; N], g: [f32; N]) -> [f32; N] {
+    fn gradient<T: InF32, const N: usize>(self, distance: [f32; N], g: [f32; N]) -> [f32; N] {
         let Of { moments: [_, factor], offset, slope } = self;
         let multiply_add = T::Precision::multiply_add;
         zip(distance, g, |distance, g| multiply_add(distance, slope, multiply_add(g, factor, offset)))

@@ -10,6 +10,7 @@
 
 mod channels;
 mod cosine;
+mod differentiable;
 mod launch;
 mod linear_loss;
 mod loss;

@@ -3,15 +3,17 @@
 use half::{bf16, f16};
 use primitives::access::VECTOR_BYTES;
 use primitives::activation::Activation;
-use rows::finish::{ColumnJob, PART_ROWS, THREADS};
+use primitives::warp::LANES;
+use rows::finish::{ColumnJob, PART_ROWS, SUM_VECTOR, THREADS};
 use rows::function::MAX_SUMS;
 use rows::norm::{Norm as Function, NormArgs, NormBackward as BackwardFunction, NormBackwardArgs};
 use rows::plan::{Drawing, KeptNorm, Plan};
 use rows::sm90::kernels as held;
 use rows::{finish, kernels};
 
-use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
+use cuda_std::kernel::{Kernel, Value};
 
+use super::differentiable::{ColumnParameters, Differentiable};
 use super::launch::{Job, Parameters, Stay, as_rows, written};
 use super::normable::Normable;
 use super::{alike, argument, columns, same_type};
@@ -347,14 +349,6 @@ struct Partials {
     rows: u32,
 }
 
-/// Parameters of the kernels with sums of columns.
-type SumParameters<T> =
-    (Value<Plan>, Value<BackwardFunction>, Ptr<T>, Ptr<T>, Ptr<T>, PtrMut<T>, PtrMut<f32>);
-/// Parameters of the kernels for sums of columns alone.
-type ColumnParameters<T> = (Value<ColumnJob>, Ptr<T>, Ptr<T>, Ptr<f32>, PtrMut<f32>);
-/// Parameters of the kernels that add up what those left.
-type FinishParameters<T> = (Ptr<f32>, Value<u32>, Value<u32>, PtrMut<T>, PtrMut<T>);
-
 impl NormBackward<'_> {
     /// Queues the gradients: that by `x` in one pass over memory, those by weight and bias in the same pass
     /// where all tensors of a row lie alike within 16 bytes, the first row begins at such a boundary, and a
@@ -451,11 +445,20 @@ impl NormBackward<'_> {
             let out = [&mut weight, &mut bias].map(|out| out.as_mut().map(Tensor::view_mut).transpose());
             let [weight, bias] = out;
             let (weight, bias) = (weight?, bias?);
-            let config =
-                LaunchConfig::new([columns.div_ceil(32) as u32, 2, 1], [finish::sum_threads(*rows), 1, 1]);
+            let of_block = LANES as usize * if finish::is_wide(columns) { SUM_VECTOR } else { 1 };
+            let config = LaunchConfig::new(
+                [columns.div_ceil(of_block) as u32, 2, 1],
+                [finish::sum_threads(*rows), 1, 1],
+            )
+            .overlapping_previous();
             let arguments = (sums, *rows, columns as u32, written(stream, &weight)?, written(stream, &bias)?);
             // SAFETY: two rows of sums for each of `rows`; the gradients have a place for each column.
-            unsafe { launch::<T::Finish>(stream, config.overlapping_previous(), arguments)? };
+            unsafe {
+                match finish::is_wide(columns) {
+                    true => launch::<T::FinishWide>(stream, config, arguments)?,
+                    false => launch::<T::Finish>(stream, config, arguments)?,
+                }
+            }
         }
         Ok(NormGradients { x: of_x, weight, bias })
     }
@@ -518,50 +521,4 @@ impl Partials {
     fn place(&self) -> Option<Within<'_, f32>> {
         Some(self.sums.view().within())
     }
-}
-
-/// An element type whose norms have gradients, and the engines' kernels for it.
-trait Differentiable: Element {
-    /// Any device's.
-    type Direct: Kernel<Params = Parameters<BackwardFunction, Self>>;
-    /// Rows in shared memory.
-    type Held: Kernel<Params = Parameters<BackwardFunction, Self>>;
-    /// Sums of columns, in rings of lanes, by blocks.
-    type Stays: Kernel<Params = SumParameters<Self>>;
-    /// The same by clusters.
-    type StaysCluster: Kernel<Params = SumParameters<Self>>;
-    /// The same of rows that begin anywhere.
-    type StaysAnywhere: Kernel<Params = SumParameters<Self>>;
-    /// Sums of columns, in the ring of a block.
-    type Sums: Kernel<Params = SumParameters<Self>>;
-    /// Sums of columns alone.
-    type Columns: Kernel<Params = ColumnParameters<Self>>;
-    /// Adds them up.
-    type Finish: Kernel<Params = FinishParameters<Self>>;
-}
-
-macro_rules! differentiable {
-    ($($ty:ty: $direct:ident, $held:ident, $stays:ident, $cluster:ident, $anywhere:ident, $sums:ident,
-        $columns:ident, $finish:ident;)*) => { $(
-        impl Differentiable for $ty {
-            type Direct = kernels::$direct;
-            type Held = held::$held;
-            type Stays = held::$stays;
-            type StaysCluster = held::$cluster;
-            type StaysAnywhere = held::$anywhere;
-            type Sums = held::$sums;
-            type Columns = finish::$columns;
-            type Finish = finish::$finish;
-        }
-    )* };
-}
-
-// Plans have no clusters of whole rows of f32.
-differentiable! {
-    f32: norm_backward_f32, norm_backward_held_f32, norm_backward_stays_f32, norm_backward_stays_anywhere_f32,
-        norm_backward_stays_anywhere_f32, norm_backward_sums_f32, norm_columns_f32, norm_sums_f32;
-    f16: norm_backward_f16, norm_backward_held_f16, norm_backward_stays_f16, norm_backward_stays_cluster_f16,
-        norm_backward_stays_anywhere_f16, norm_backward_sums_f16, norm_columns_f16, norm_sums_f16;
-    bf16: norm_backward_bf16, norm_backward_held_bf16, norm_backward_stays_bf16, norm_backward_stays_cluster_bf16,
-        norm_backward_stays_anywhere_bf16, norm_backward_sums_bf16, norm_columns_bf16, norm_sums_bf16;
 }

@@ -1,7 +1,7 @@
 //! Functions of rows and their gradients, by both engines: rows that lie alike within 16 bytes, and rows that
 //! do not; a team of a few lanes, one of some warps, a block, and a cluster a row. Losses of rows, one behind
-//! a product. Norms to e4m3, and of dropout. Layer norms of rows in registers,
-//! also where blocks draw them. Norms of channels.
+//! a product. Norms to e4m3, and of dropout. Layer norms of rows in registers, also where blocks draw them.
+//! Gradients of norms of long rows. Norms of channels.
 
 use super::{Outcome, Stop};
 use ironwarp::ops::convert::convert;
@@ -35,6 +35,10 @@ pub fn stops() -> Vec<Stop> {
     }
     for dtype in [DType::F32, DType::F16, DType::BF16] {
         stops.push(Stop::new(format!("norms of channels of {dtype}"), move |stream| channels(stream, dtype)));
+    }
+    for dtype in [DType::F16, DType::BF16] {
+        let name = format!("gradients of norms of {dtype}, too long for rings of lanes");
+        stops.push(Stop::new(name, move |stream| gradients_of_long_rows(stream, dtype)));
     }
     stops.push(Stop::new("rows of f64", |stream| {
         let mut bytes = Vec::new();
@@ -147,6 +151,24 @@ fn drawn(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
         let (weight, kind) = (Some(&weight), NormKind::Layer);
         let norm = Norm { kind, weight, bias: weight, eps: 1e-5, activation };
         kept.keep(stream, &norm.run(stream, &x)?.y.slice(0, ..ROWS)?)?;
+    }
+    Ok(kept.0)
+}
+
+/// Gradients of layer norms by all operands, of rows that the ring of a block has.
+fn gradients_of_long_rows(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
+    let sides @ [_, columns] = [2, 66_000];
+    let [x, dy, weight] = [(1, sides), (2, sides), (3, [1, columns])]
+        .map(|(seed, sides)| rows(stream, dtype, true, seed, sides));
+    let (x, dy, weight) = (x?, dy?, weight?.view_as(&[columns])?);
+    let (kind, weight) = (NormKind::Layer, Some(&weight));
+    let norm = Norm { kind, weight, bias: None, eps: 1e-5, activation: Activation::None };
+    let moments = norm.run_for_gradient(stream, &x)?.moments.ok_or("moments were wanted")?;
+    let (residual, of_shared) = (None, [true, true]);
+    let backward = NormBackward { kind, x: &x, dy: &dy, moments: &moments, weight, residual, of_shared };
+    let (mut kept, gradients) = (Kept(Vec::new()), backward.run(stream)?);
+    for gradient in [Some(gradients.x), gradients.weight, gradients.bias].into_iter().flatten() {
+        kept.keep(stream, &gradient)?;
     }
     Ok(kept.0)
 }

@@ -14,7 +14,7 @@ pub use kept::{
 };
 pub use stay::{
     STAY_CLUSTER_BYTES, STAY_CONTROL_BYTES, STAY_PAIR_BYTES, STAY_PLACES, STAY_STAGES, STAY_WARPS,
-    stay_vectors,
+    lone_vectors, stay_vectors,
 };
 
 /// Threads of a block that work on rows, for most functions.

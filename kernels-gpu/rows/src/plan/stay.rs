@@ -1,15 +1,16 @@
 //! Rows of which a lane has the same columns, in a ring of its own, for gradients with sums of columns.
 
-use super::{
-    MAX_CLUSTER, MAX_ROWS, MULTIPROCESSOR_BYTES, Plan, RESERVED_BYTES, Shape, power_of_two, sum_vectors,
-};
+use super::{MAX_CLUSTER, MAX_ROWS, MULTIPROCESSOR_BYTES, Plan, RESERVED_BYTES, Shape, power_of_two};
 use crate::function::MAX_INPUTS;
 use primitives::access::VECTOR_BYTES;
 
 /// Warps of a multiprocessor that have columns, at most: so many have 128 registers each.
 pub const STAY_WARPS: u32 = 16;
-/// Warps of a row of f32, at least: of shorter ones none was measured since a block has several.
-const STAY_SHORTEST: u32 = 5;
+/// Warps of a row of f32, at least.
+const STAY_SHORTEST: u32 = 3;
+/// Most warps of a row that is short: of such rows of f32 with a third input, those of a power of two of
+/// vectors stay with the ring of a block.
+const STAY_SHORT: u32 = 4;
 /// Bytes of a block's shared memory before the rings.
 pub const STAY_CONTROL_BYTES: u32 = 1536;
 /// Bytes behind them in a cluster, before the statistics of its warps.
@@ -26,6 +27,11 @@ pub const fn stay_vectors(size: usize) -> usize {
     16 * size / VECTOR_BYTES
 }
 
+/// The same of a row of whole vectors that a warp has alone: of 16 bits one more.
+pub const fn lone_vectors(size: usize) -> usize {
+    if size == size_of::<u16>() { stay_vectors(size) + 1 } else { stay_vectors(size) }
+}
+
 impl Shape {
     /// Rows from one to the next that begins alike within 16 bytes: a power of two.
     const fn period(&self) -> u32 {
@@ -39,23 +45,30 @@ impl Plan {
     /// The plan of rows in rings of lanes, where they were the faster engine or have not been timed by the
     /// other. `None` too as for [`staying`](Self::staying).
     ///
-    /// One H200, layer norm, 64 Mi elements: ms by the ring of a block, and by this engine; * is what runs.
-    /// Those of 768 were timed in trials on 2026-11-29, the others on 2026-11-28, when a multiprocessor had
-    /// several blocks in place of several teams: 5104 columns of f32 took .1024 then and take .1166.
+    /// Rows of 16 bits all are: a layer norm of 768 columns takes .0861 ms by it and .0881 by the ring of a
+    /// block. Of f32, on one H200, layer norm: ms by that ring, and by this engine; * is what runs. The first
+    /// lines are of 2026-11-29, 48 Mi elements at 768 columns, 64 Mi from 4096 on, else 32 Mi. The last ones
+    /// are of 2026-11-28, 64 Mi, when its loops were not yet compiled for numbers of vectors.
     ///
-    /// | columns | busy | bf16 | f32 | f32 and residual |
-    /// |---|---|---|---|---|
-    /// | 768 | 16 | .0881*, .0903 | | |
-    /// | 2048 | 16 | | .2135*, .2238 | .2628*, .3028 |
-    /// | 2560 | 15 | | .2143, .2067* | .2568, .2591* |
-    /// | 3072 | 12 | | .2009*, .2070 | .3322, .2597* |
-    /// | 4096 | 16 | | .1960*, .2090 | |
-    /// | 5120 | 10 | | .2151, .1934* | .2559*, .2559 |
-    /// | 6144 | 12 | | .2089*, .2083 | .3208, .2620* |
-    /// | 7168 | 14 | | .2009*, .2120 | |
+    /// | columns | busy warps | f32 | f32 and residual |
+    /// |---|---|---|---|
+    /// | 768 | 16 | .1580*, .1579 | .1961*, .1953 |
+    /// | 1200 | 15 | .1138, .1088* | .1338, .1348* |
+    /// | 1280 | 15 | .1099, .1059* | .1337, .1320* |
+    /// | 1600 | 16 | .1062*, .1069 | .1462, .1324* |
+    /// | 1848 | 16 | .1061*, .1079 | .1403, .1358* |
+    /// | 3136 | 14 | .1070*, .1082 | |
+    /// | 4096 | 16 | .1966*, .2082 | |
+    /// | 8192 | 16 | .2000*, .2074 | |
+    /// | 2048 | 16 | .2135*, .2238 | .2628*, .3028 |
+    /// | 2560 | 15 | .2143, .2067* | .2568, .2591* |
+    /// | 3072 | 12 | .2009*, .2070 | .3322, .2597* |
+    /// | 5120 | 10 | .2151, .1934* | .2559*, .2559 |
+    /// | 6144 | 12 | .2089*, .2083 | .3208, .2620* |
+    /// | 7168 | 14 | .2009*, .2120 | |
     ///
-    /// Rows of f32 in clusters of this engine were slower in trials, rows that begin anywhere faster, where
-    /// the ring of a block leaves sums of columns to a pass of their own.
+    /// Rows of f32 in clusters take as long by either, rows that begin anywhere less by this engine: the ring
+    /// of a block leaves their sums of columns to a pass of their own.
     pub const fn stay_sums(shape: &Shape, multiprocessors: u32) -> Option<Self> {
         let Some(plan) = Self::staying(shape, multiprocessors) else { return None };
         if plan.is_fastest(shape) { Some(plan) } else { None }
@@ -63,21 +76,20 @@ impl Plan {
 
     /// Whether it is faster than the ring of a block.
     const fn is_fastest(&self, shape: &Shape) -> bool {
-        if !shape.is_whole() {
+        if !shape.is_whole() || shape.size == size_of::<u16>() {
             return true;
         }
-        if shape.size == size_of::<u16>() {
-            // Of some rows a warp has all in that ring, and two warps have them here.
-            return self.warps() == 1 || shape.vectors() > sum_vectors(shape.size) as u64 * 32;
-        }
-        if self.cluster > 1 || self.warps() < STAY_SHORTEST {
+        let warps = self.warps();
+        if self.cluster > 1 || warps < STAY_SHORTEST {
             return false;
         }
+        // A block's ring has threads for the next power of two of vectors.
+        let (vectors, of_ring) = (shape.vectors(), power_of_two(shape.vectors()));
         if shape.inputs == MAX_INPUTS as u32 {
-            return STAY_WARPS / self.warps() * self.warps() >= 12;
+            return STAY_WARPS / warps * warps >= 12 && (warps > STAY_SHORT || vectors < of_ring);
         }
-        // A block's ring has threads for the next power of two of vectors: here more than a quarter idles.
-        4 * shape.vectors() < 3 * power_of_two(shape.vectors())
+        // More than a quarter of them idles.
+        4 * vectors < 3 * of_ring
     }
 
     /// Warps of a block that have a row.
@@ -92,7 +104,8 @@ impl Plan {
         // Where rows begin anywhere, a part of a vector may come before them, and one behind.
         let parts = if shape.is_whole() { 0 } else { elements as u64 - 1 };
         let vectors = (shape.columns as u64 + parts).div_ceil(elements as u64);
-        let warps = vectors.div_ceil(stay_vectors(shape.size) as u64 * 32);
+        let is_alone = shape.is_whole() && vectors <= lone_vectors(shape.size) as u64 * 32;
+        let warps = if is_alone { 1 } else { vectors.div_ceil(stay_vectors(shape.size) as u64 * 32) };
         let mut cluster = 1;
         while warps.div_ceil(cluster) > STAY_WARPS as u64 {
             cluster *= 2;
@@ -101,7 +114,12 @@ impl Plan {
             return None;
         }
         let (warps, cluster) = (warps.div_ceil(cluster) as u32, cluster as u32);
-        let of_lane = vectors.div_ceil((cluster * warps * 32) as u64) as u32;
+        // Of whole rows of f32 there is one loop, in which a lane computes with as many as it may have.
+        let of_lane = if shape.is_whole() && shape.size == size_of::<f32>() {
+            stay_vectors(shape.size) as u32
+        } else {
+            vectors.div_ceil((cluster * warps * 32) as u64) as u32
+        };
         let tile = if cluster > 1 { 1 } else { STAY_WARPS / warps };
         // Of few rows a block has fewer teams, so that about as many blocks as multiprocessors have some.
         let needed = shape.rows.div_ceil(multiprocessors as u64);
@@ -135,8 +153,7 @@ impl Plan {
     /// Bytes of a block's shared memory before the rings of its lanes.
     #[inline(always)]
     pub const fn rings(&self) -> u32 {
-        let warps = self.cluster * (self.consumers / 32);
-        let of_cluster = STAY_CLUSTER_BYTES + self.tiles * warps * STAY_PAIR_BYTES;
+        let of_cluster = STAY_CLUSTER_BYTES + STAY_PLACES * STAY_WARPS * STAY_PAIR_BYTES;
         STAY_CONTROL_BYTES + if self.cluster > 1 { of_cluster } else { 0 }
     }
 }
@@ -145,7 +162,8 @@ impl Plan {
 mod tests {
     use super::super::tests::shapes;
     use super::{
-        MAX_CLUSTER, MULTIPROCESSOR_BYTES, Plan, RESERVED_BYTES, STAY_STAGES, STAY_WARPS, Shape, VECTOR_BYTES,
+        MAX_CLUSTER, MULTIPROCESSOR_BYTES, Plan, RESERVED_BYTES, STAY_STAGES, STAY_WARPS, Shape,
+        VECTOR_BYTES, stay_vectors,
     };
 
     #[test]
@@ -163,6 +181,10 @@ mod tests {
             let warps = plan.consumers / 32;
             assert!(warps <= STAY_WARPS && plan.team * plan.tile == plan.consumers, "{plan:?}");
             assert!(plan.cluster == 1 || plan.tile == 1, "{plan:?}");
+            // Their kernels have a loop for so many vectors alone.
+            if shape.is_whole() && (shape.size == 4 || plan.cluster > 1) {
+                assert_eq!(plan.stage_vectors as usize, stay_vectors(shape.size), "{plan:?}");
+            }
             assert!(plan.shared + RESERVED_BYTES <= MULTIPROCESSOR_BYTES, "{plan:?}");
             assert!(plan.rings().is_multiple_of(128), "{plan:?}");
             assert_eq!(plan.shared, plan.rings() + warps * plan.stages * plan.stage_bytes, "{plan:?}");
@@ -179,6 +201,34 @@ mod tests {
             (plans, clusters) = (plans + 1, clusters + u32::from(plan.cluster > 1));
         }
         assert!(plans > clusters && clusters > 0);
+    }
+
+    #[test]
+    fn rows_of_f32_have_the_ring_that_was_faster() {
+        let stays = |columns, inputs| {
+            let strides = [u64::from(columns); 3];
+            let (rows, size, shared) = (10_000, size_of::<f32>(), 1);
+            let output_strides = [strides[0], 0];
+            let shape = Shape { rows, columns, size, inputs, shared, input_strides: strides, output_strides };
+            Plan::stay_sums(&shape, 132).is_some()
+        };
+        for (columns, alone, with_residual) in [
+            (768, false, false),
+            (1200, true, true),
+            (1280, true, true),
+            (1600, false, true),
+            (1848, false, true),
+            (2048, false, false),
+            (2560, true, true),
+            (3072, false, true),
+            (4096, false, true),
+            (5120, true, false),
+            (7168, false, true),
+            (8192, false, true),
+            (16_384, false, false),
+        ] {
+            assert_eq!([stays(columns, 2), stays(columns, 3)], [alone, with_residual], "{columns}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::norm_of_dropout::NormOfDropout;
 use crate::norm_to_e4m3::{NormOfDropoutToE4m3, NormToE4m3};
 use crate::plan::{
     HELPERS, KEPT_FEWER, KEPT_RESIDENT, KEPT_WARPS, MAX_CONSUMERS, Plan, STAY_WARPS, kept_vectors,
-    stay_vectors, sum_vectors,
+    sum_vectors,
 };
 use crate::soft_cap::CappedCrossEntropy;
 use crate::softmax::{Softmax, SoftmaxBackward};
@@ -101,7 +101,7 @@ macro_rules! staying_sums {
             partials: *mut f32,
         ) {
             const N: usize = VECTOR_BYTES / size_of::<$ty>();
-            const VECTORS: usize = stay_vectors(size_of::<$ty>());
+            const VECTORS: usize = stay_sums::vectors::<$kind>(size_of::<$ty>());
             let inputs = [x, dy, residual];
             // SAFETY: the caller's promise.
             unsafe { stay_sums::run::<$ty, $kind, N, VECTORS>(&plan, &function, inputs, dx, partials) }

@@ -7,8 +7,14 @@
 //! ```
 //! Nobody waits for another's copies: warps meet in the statistics alone. Weights are widened once, and sums
 //! need no addition in the block as long as one team has it: they go to `partials` from registers. A
-//! multiprocessor has one block. Short rows have teams of warps in it, long ones a cluster.
-//! [`super::columns`] has rows for which it is faster.
+//! multiprocessor has one block. Short rows have teams of warps in it, long ones a cluster; a row that a warp
+//! has alone is not exchanged. [`super::columns`] has rows for which it is faster.
+//!
+//! Issued instructions bound it, and a good part of them is not a column's but a row's. So loops are compiled
+//! for each number of a lane's vectors, with and without a third input; lanes compute with all vectors, since
+//! those that they have not are zeros; addresses are moved on, not computed; and both sums share a butterfly.
+//! A warp and row of 16 bits take about 365 instructions at 65536 columns, and 440 at 768, where a warp has
+//! the row alone.
 //!
 //! Rows that begin anywhere in a vector are whole vectors too, from the boundary before a row on. Vectors
 //! have the same columns in each of a team's rows, since the plan's step leads to a row that begins alike.
@@ -17,34 +23,49 @@
 
 mod copies;
 mod exchange;
+mod row;
 
-use crate::function::{MAX_SUMS, Statistics, Sums};
-use crate::norm::{NormBackward, Of};
-use crate::plan::Plan;
-use cuda_std::{grid, shared, thread, vector};
-use exchange::Member;
-use primitives::access::{self, VECTOR_BYTES, from_words};
+use crate::function::MAX_SUMS;
+use crate::norm::NormBackward;
+use crate::plan::{Plan, lone_vectors, stay_vectors};
+use cuda_std::{grid, misc, shared, thread, vector};
+use exchange::{HALF, Member, Pair, both};
+use primitives::access::{self, VECTOR_BYTES, Words, from_words};
 use primitives::activation::Precision;
-use primitives::element::{Float, InF32, map, zip};
+use primitives::element::{InF32, zip};
 use primitives::unroll;
 use primitives::warp::LANES;
+use row::{Moments, Of};
 
 /// Bytes from one of a lane's vectors to its next.
 const STRIDE_BYTES: u32 = LANES * VECTOR_BYTES as u32;
 
-/// Of a row: sums of the gradient times the weight, and of that times the distance from the mean.
-type Pair<T> = Sums<<T as Float>::Precision, 2>;
+/// Vectors of 16 bits of a lane, at most, where its warp has a row alone: there are loops for fewer too.
+const LONE_VECTORS: usize = lone_vectors(size_of::<u16>());
 
 /// Numbers of a lane's columns.
 type Columns<const N: usize, const VECTORS: usize> = [[f32; N]; VECTORS];
+
+/// Whether a lane loads its vectors again before it has the row's statistics: where there are registers for
+/// them.
+const fn early<const N: usize, const VECTORS: usize>() -> bool {
+    N == 8 && VECTORS < LONE_VECTORS
+}
 
 /// Which rows a kernel has.
 pub trait Kind: Copy {
     /// Rows may begin and end anywhere in a vector.
     const ANYWHERE: bool;
+    /// A warp may have rows alone that are a little longer than what several have by warp.
+    const ALONE: bool = false;
 
     /// Whether a cluster shares a row.
     fn is_of_cluster(plan: &Plan) -> bool;
+}
+
+/// Vectors of a row that a lane has, at most, of elements of this size.
+pub const fn vectors<Q: Kind>(size: usize) -> usize {
+    if Q::ALONE { lone_vectors(size) } else { stay_vectors(size) }
 }
 
 /// Rows of whole vectors that a block has.
@@ -53,6 +74,7 @@ pub struct Block;
 
 impl Kind for Block {
     const ANYWHERE: bool = false;
+    const ALONE: bool = true;
 
     #[inline(always)]
     fn is_of_cluster(_: &Plan) -> bool {
@@ -116,7 +138,8 @@ pub unsafe fn run<T: InF32, Q: Kind, const N: usize, const VECTORS: usize>(
 ) {
     grid::launch_dependents();
     let base = shared::address_of(shared::dynamic_shared_mem::<u8>());
-    let member = Member::new(plan, base);
+    // SAFETY: all threads come here.
+    let member = unsafe { Member::new(plan, base) };
     let block = thread::block_idx_x();
     let cluster = if Q::is_of_cluster(plan) { block >> plan.cluster.trailing_zeros() } else { block };
     let first = cluster * plan.tile + member.team(plan);
@@ -138,27 +161,47 @@ pub unsafe fn run<T: InF32, Q: Kind, const N: usize, const VECTORS: usize>(
     unsafe {
         member.prepare(plan);
         grid::wait_dependencies();
-        // All zero bits are zeros.
-        let mut sums: [Columns<N, VECTORS>; MAX_SUMS] = core::mem::zeroed();
-        // A block has a row, but not always each of its teams.
-        if first < plan.rows as u32 {
-            worker.rows::<N, VECTORS>(dx, &mut sums, first);
-        }
-        if Q::is_of_cluster(plan) || plan.tile == 1 {
-            worker.store::<N, VECTORS>(&sums, partials);
-        } else {
-            worker.add_teams::<N, VECTORS>(&sums, partials);
+        const { assert!(LONE_VECTORS == 3, "counted out") };
+        match plan.stage_vectors {
+            1 if VECTORS == LONE_VECTORS => worker.all::<N, 1>(dx, partials, first),
+            2 if VECTORS == LONE_VECTORS => worker.all::<N, 2>(dx, partials, first),
+            _ => worker.all::<N, VECTORS>(dx, partials, first),
         }
     }
 }
 
 impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
-    /// All rows of the team, from this one on, which exists.
+    /// All rows of the team, from this one on, and their sums. A lane has so many vectors.
     ///
     /// # Safety
     /// As for [`run`].
     #[inline(always)]
-    unsafe fn rows<const N: usize, const VECTORS: usize>(
+    unsafe fn all<const N: usize, const VECTORS: usize>(&self, dx: *mut T, partials: *mut f32, first: u32) {
+        // SAFETY: the caller's contract. All zero bits are zeros.
+        unsafe {
+            let mut sums: [Columns<N, VECTORS>; MAX_SUMS] = core::mem::zeroed();
+            // A block has a row, but not always each of its teams.
+            if first < self.plan.rows as u32 {
+                if self.function.has_residual != 0 {
+                    self.rows::<N, VECTORS, true>(dx, &mut sums, first);
+                } else {
+                    self.rows::<N, VECTORS, false>(dx, &mut sums, first);
+                }
+            }
+            if Q::is_of_cluster(self.plan) || self.plan.tile == 1 {
+                self.store::<N, VECTORS>(&sums, partials);
+            } else {
+                self.add_teams::<N, VECTORS>(&sums, partials);
+            }
+        }
+    }
+
+    /// All rows of the team, from this one on, which exists.
+    ///
+    /// # Safety
+    /// As for [`run`]; `RESIDUAL` says whether a third input is added.
+    #[inline(always)]
+    unsafe fn rows<const N: usize, const VECTORS: usize, const RESIDUAL: bool>(
         &self,
         dx: *mut T,
         sums: &mut [Columns<N, VECTORS>; MAX_SUMS],
@@ -166,35 +209,53 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
     ) {
         let (plan, rows, member) = (self.plan, self.plan.rows as u32, &self.member);
         let (step, ahead) = (plan.step, plan.stages * plan.step);
-        let mut stages = 0;
+        let mut source = self.source::<RESIDUAL>(first);
+        let mut to = dx
+            .wrapping_add((u64::from(first) * plan.output_strides[0]) as usize)
+            .wrapping_offset(self.column as isize);
+        let to_next = (u64::from(step) * plan.output_strides[0]) as usize;
         // SAFETY: the caller's contract; a lane fills its part of a stage again when it has read that.
         unsafe {
+            self.clear_ring::<VECTORS, RESIDUAL>();
+            let mut slot = self.slot(0);
+            let mut stages = 0;
             while stages < plan.stages {
-                self.fill::<N, VECTORS>(first + stages * step, stages);
+                self.fill::<N, VECTORS, RESIDUAL>(&mut source, first + stages * step, self.slot(stages));
                 stages += 1;
             }
             let weight = self.weight::<N, VECTORS>();
-            let (mut row, mut turn, mut stage) = (first, 0, 0);
-            let mut moments = self.moments(row);
-            let mut coming = self.moments((row + step).min(rows - 1));
-            let own = self.take(stage, moments, &weight, sums);
+            let (mut row, mut turn) = (first, 0);
+            let moments_of = row::moments(self.function, member.lane() < HALF);
+            // Each half of the lanes loads one of both numbers: for one that all lanes have the assembler
+            // takes uniform registers, and waits for it at once.
+            let coming_of = |row: u32| *moments_of.wrapping_add(row as usize);
+            let mut moments = Moments::new(both(coming_of(row)));
+            let mut coming = coming_of((row + step).min(rows - 1));
+            let own = self.take(slot, moments, &weight, sums);
             member.meet(plan);
-            member.send::<T>(plan, own, 0);
+            let mut sent = member.send(plan, own, 0);
             loop {
-                let (next, after) = (row + step, coming);
+                let (next, after) = (row + step, Moments::new(both(coming)));
+                let (this, of_row) = (slot, sent);
+                slot = self.next(slot);
                 if next < rows {
-                    coming = self.moments((next + step).min(rows - 1));
-                    let own = self.take(self.next(stage), after, &weight, sums);
-                    member.send::<T>(plan, own, turn + 1);
+                    coming = coming_of((next + step).min(rows - 1));
+                    let own = self.take(slot, after, &weight, sums);
+                    sent = member.send(plan, own, turn + 1);
                 }
-                let of = self.function.of_sums::<T>(moments, member.receive::<T>(plan, turn), plan.columns);
-                let to = (u64::from(row) * plan.output_strides[0]) as usize;
-                self.map(stage, of, &weight, dx.wrapping_add(to).wrapping_offset(self.column as isize));
-                self.fill::<N, VECTORS>(row + ahead, stage);
+                let words = if early::<N, VECTORS>() {
+                    self.all_words::<VECTORS>(this)
+                } else {
+                    [[[0; 4]; 2]; VECTORS]
+                };
+                let sums_of_row = member.receive(plan, of_row, turn);
+                let of = moments.gradient_of::<T>(sums_of_row, self.function, plan.columns);
+                self.map::<N, VECTORS, RESIDUAL>(this, &words, of, &weight, to);
+                self.fill::<N, VECTORS, RESIDUAL>(&mut source, row + ahead, this);
                 if next >= rows {
                     break;
                 }
-                (row, turn, stage, moments) = (next, turn + 1, self.next(stage), after);
+                (row, turn, moments, to) = (next, turn + 1, after, to.wrapping_add(to_next));
             }
             member.leave(plan, turn + 1);
         }
@@ -204,6 +265,14 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
     #[inline(always)]
     fn has(&self, vector: usize) -> bool {
         self.member.lane() + vector as u32 * LANES < self.count
+    }
+
+    /// Whether the lane computes with the vector with this number: of rows of whole vectors with all, as
+    /// those that it has not are zeros. Of three all lanes have the second: the branch, which each takes,
+    /// keeps three moves to uniform registers out of the loop of rows.
+    #[inline(always)]
+    fn computes<const VECTORS: usize>(&self, vector: usize) -> bool {
+        !Q::ANYWHERE && (VECTORS != LONE_VECTORS || vector != 1) || self.has(vector)
     }
 
     /// Column of the vector with this number among the lane's own.
@@ -262,109 +331,123 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
         values
     }
 
-    /// Mean of a row, and inverse of its deviation.
-    ///
-    /// # Safety
-    /// The row exists.
-    #[inline(always)]
-    unsafe fn moments(&self, row: u32) -> [f32; 2] {
-        let at = self.function.moments.wrapping_add(row as usize);
-        // SAFETY: both are there for each row.
-        unsafe { [*at, *at.wrapping_add(self.function.rows as usize)] }
-    }
-
-    /// The stage behind this one.
-    #[inline(always)]
-    const fn next(&self, stage: u32) -> u32 {
-        if stage + 1 == self.plan.stages { 0 } else { stage + 1 }
-    }
-
     /// Where a stage's first vector of the lane lies.
     #[inline(always)]
-    fn stage(&self, stage: u32) -> u32 {
+    fn slot(&self, stage: u32) -> u32 {
         let ring = self.rings + self.member.warp() * self.plan.stages * self.plan.stage_bytes;
         ring + stage * self.plan.stage_bytes + self.member.lane() * VECTOR_BYTES as u32
     }
 
-    /// Distance from the mean, gradient, and that times the weight.
-    ///
-    /// # Safety
-    /// The stage is full, and the lane has the vector.
+    /// The place behind that one.
     #[inline(always)]
-    unsafe fn elements<const N: usize>(&self, at: u32, mean: f32, weight: [f32; N]) -> [[f32; N]; 3] {
-        // SAFETY: the caller's promise; every bit pattern is a number.
-        unsafe {
-            let x = T::widen(from_words::<T, N>(vector::load_shared_v4(at)));
-            let dy = T::widen(from_words::<T, N>(vector::load_shared_v4(at + self.plan.part_bytes)));
-            [map(x, |x| x - mean), dy, zip(dy, weight, |dy, weight| dy * weight)]
-        }
+    fn next(&self, slot: u32) -> u32 {
+        let next = slot + self.plan.stage_bytes;
+        if next == self.slot(self.plan.stages) { self.slot(0) } else { next }
     }
 
-    /// The warp's part of a row's sums; the row's terms are added to those of columns.
+    /// A vector of the input and of the gradient.
+    ///
+    /// # Safety
+    /// The stage is full.
+    #[inline(always)]
+    unsafe fn words(&self, at: u32) -> [Words; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { [vector::load_shared_v4(at), vector::load_shared_v4(at + self.plan.part_bytes)] }
+    }
+
+    /// The input, the gradient, and that times the weight.
+    #[inline(always)]
+    fn elements<const N: usize>(&self, [x, dy]: [Words; 2], weight: [f32; N]) -> [[f32; N]; 3] {
+        let [x, dy] = [x, dy].map(|words| T::widen(from_words::<T, N>(words)));
+        [x, dy, zip(dy, weight, |dy, weight| dy * weight)]
+    }
+
+    /// The lane's part of a row's sums; the row's terms are added to those of columns.
     ///
     /// # Safety
     /// The whole warp calls it; the row is on its way.
     #[inline(always)]
     unsafe fn take<const N: usize, const VECTORS: usize>(
         &self,
-        stage: u32,
-        [mean, factor]: [f32; 2],
+        slot: u32,
+        moments: Moments,
         weight: &Columns<N, VECTORS>,
         sums: &mut [Columns<N, VECTORS>; MAX_SUMS],
-    ) -> Pair<T> {
+    ) -> Pair {
         let multiply_add = T::Precision::multiply_add;
-        let (mut of_g, mut of_distances) = (0.0, 0.0);
-        let at = self.stage(stage);
+        let (mut of_g, mut of_zg) = (0.0, 0.0);
         // SAFETY: the caller's promise.
         unsafe {
             self.wait();
             if Q::ANYWHERE && self.column < 0 {
-                self.clear::<N>(at);
+                self.clear::<N>(slot);
             }
             unroll!(K in 0..4, {
-                if K < VECTORS && self.has(K) {
-                    let [distance, dy, g] = self.elements(at + K as u32 * STRIDE_BYTES, mean, weight[K]);
+                if K < VECTORS && self.computes::<VECTORS>(K) {
+                    let [x, dy, g] = self.elements(self.words(slot + K as u32 * STRIDE_BYTES), weight[K]);
+                    let z = moments.normalised::<T, N>(x);
                     for i in 0..N {
                         of_g += g[i];
-                        of_distances = multiply_add(distance[i], g[i], of_distances);
-                        sums[0][K][i] = multiply_add(dy[i], distance[i] * factor, sums[0][K][i]);
+                        of_zg = multiply_add(z[i], g[i], of_zg);
+                        sums[0][K][i] = multiply_add(dy[i], z[i], sums[0][K][i]);
                         sums[1][K][i] += dy[i];
                     }
                 }
             });
-            Sums([of_g, of_distances]).reduce(LANES)
         }
+        [of_g, of_zg]
     }
 
-    /// The gradient of a row by its input.
+    /// All the lane's vectors of both.
     ///
     /// # Safety
-    /// As for [`run`]; the stage is full.
+    /// As for [`words`](Self::words).
     #[inline(always)]
-    unsafe fn map<const N: usize, const VECTORS: usize>(
+    unsafe fn all_words<const VECTORS: usize>(&self, slot: u32) -> [[Words; 2]; VECTORS] {
+        let mut words = [[[0; 4]; 2]; VECTORS];
+        unroll!(K in 0..4, {
+            if K < VECTORS && self.computes::<VECTORS>(K) {
+                // SAFETY: the caller's promise.
+                words[K] = unsafe { self.words(slot + K as u32 * STRIDE_BYTES) };
+            }
+        });
+        words
+    }
+
+    /// The gradient of a row by its input, from the lane's first column on.
+    ///
+    /// # Safety
+    /// As for [`rows`](Self::rows); the stage is full.
+    #[inline(always)]
+    unsafe fn map<const N: usize, const VECTORS: usize, const RESIDUAL: bool>(
         &self,
-        stage: u32,
+        slot: u32,
+        words: &[[Words; 2]; VECTORS],
         of: Of,
         weight: &Columns<N, VECTORS>,
         to: *mut T,
     ) {
-        let at = self.stage(stage);
         unroll!(K in 0..4, {
-            if K < VECTORS && self.has(K) {
+            if K < VECTORS && self.computes::<VECTORS>(K) {
                 // SAFETY: the caller's promise.
                 unsafe {
-                    let at = at + K as u32 * STRIDE_BYTES;
-                    let [distance, _, g] = self.elements(at, of.mean(), weight[K]);
-                    let mut dx = of.gradient::<T, N>(distance, g);
-                    if self.function.has_residual != 0 {
+                    let at = slot + K as u32 * STRIDE_BYTES;
+                    let words = if early::<N, VECTORS>() { words[K] } else { self.words(at) };
+                    let [x, _, g] = self.elements(words, weight[K]);
+                    let mut dx = of.gradient::<T, N>(x, g);
+                    if RESIDUAL {
                         let words = vector::load_shared_v4(at + 2 * self.plan.part_bytes);
                         dx = zip(dx, T::widen(from_words::<T, N>(words)), |dx, residual| dx + residual);
                     }
                     let (dx, to) = (T::narrow::<N>(dx), to.wrapping_add(K * LANES as usize * N));
                     let column = self.column::<N>(K);
                     if self.is_whole::<N>(column) {
-                        access::store(to, dx);
-                    } else {
+                        // Computed outside the branch, so that other vectors' instructions mix with these.
+                        let words = access::words(access::to_wide(dx)).map(misc::opaque);
+                        if self.has(K) {
+                            access::store(to.cast::<u32>(), words);
+                        }
+                    } else if self.has(K) {
                         self.store_part(to, column, dx);
                     }
                 }

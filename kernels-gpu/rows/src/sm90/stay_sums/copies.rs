@@ -1,6 +1,7 @@
 //! Rows on their way to the rings of lanes.
 
 use super::{Kind, STRIDE_BYTES, Worker};
+use crate::function::MAX_INPUTS;
 use crate::plan::STAY_STAGES;
 use cuda_std::{async_copy, misc, vector};
 use primitives::access;
@@ -12,23 +13,82 @@ use primitives::warp::LANES;
 /// another one: a row has an element at least.
 const LATE: u32 = 2;
 
+/// Where a lane's columns of the row lie that is copied next, and elements from there to the next one's.
+pub(super) struct Source<T> {
+    inputs: [*const T; MAX_INPUTS],
+    steps: [usize; MAX_INPUTS],
+}
+
+/// Inputs that are copied.
+const fn inputs(residual: bool) -> usize {
+    if residual { MAX_INPUTS } else { MAX_INPUTS - 1 }
+}
+
 impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
-    /// Begins to copy the lane's vectors of a row, if that exists: a group of copies in either case.
+    /// Of a team's first row.
+    #[inline(always)]
+    pub(super) fn source<const RESIDUAL: bool>(&self, first: u32) -> Source<T> {
+        let (strides, mut source) =
+            (self.plan.input_strides, Source { inputs: self.inputs, steps: [0; MAX_INPUTS] });
+        unroll!(I in 0..3, {
+            if I < inputs(RESIDUAL) {
+                let at = (u64::from(first) * strides[I]) as usize;
+                source.inputs[I] = source.inputs[I].wrapping_add(at).wrapping_offset(self.column as isize);
+                source.steps[I] = (u64::from(self.plan.step) * strides[I]) as usize;
+            }
+        });
+        source
+    }
+
+    /// Writes zeros to the vectors of all stages that the lane has not.
     ///
     /// # Safety
-    /// As for [`run`](super::run); the lane has read the stage.
+    /// As for [`run`](super::run), before the first copies.
     #[inline(always)]
-    pub(super) unsafe fn fill<const N: usize, const VECTORS: usize>(&self, row: u32, stage: u32) {
+    pub(super) unsafe fn clear_ring<const VECTORS: usize, const RESIDUAL: bool>(&self) {
+        let mut vector = VECTORS;
+        while !Q::ANYWHERE && vector > 0 && !self.has(vector - 1) {
+            vector -= 1;
+            let mut stage = 0;
+            while stage < self.plan.stages {
+                let at = self.slot(stage) + vector as u32 * STRIDE_BYTES;
+                unroll!(I in 0..3, {
+                    if I < inputs(RESIDUAL) {
+                        // SAFETY: the lane's place.
+                        unsafe { vector::store_shared_v4(at + I as u32 * self.plan.part_bytes, [0u32; 4]) }
+                    }
+                });
+                stage += 1;
+            }
+        }
+    }
+
+    /// Begins to copy the lane's vectors of the next row, if that exists: a group of copies in either case.
+    ///
+    /// # Safety
+    /// As for [`run`](super::run); the lane has read the stage, and the row is the source's.
+    #[inline(always)]
+    pub(super) unsafe fn fill<const N: usize, const VECTORS: usize, const RESIDUAL: bool>(
+        &self,
+        source: &mut Source<T>,
+        row: u32,
+        slot: u32,
+    ) {
         let rows = self.plan.rows as u32;
         // SAFETY: the caller's contract; the row exists.
         unsafe {
             if Q::ANYWHERE && row < rows && rows - row <= LATE * N as u32 {
-                self.copy_late::<N, VECTORS>(row, self.stage(stage));
+                self.copy_late::<N, VECTORS>(row, slot);
             } else if row < rows {
-                self.copy::<N, VECTORS>(row, self.stage(stage));
+                self.copy::<N, VECTORS, RESIDUAL>(source, slot);
             }
         }
         async_copy::commit_group();
+        unroll!(I in 0..3, {
+            if I < inputs(RESIDUAL) {
+                source.inputs[I] = source.inputs[I].wrapping_add(source.steps[I]);
+            }
+        });
     }
 
     /// Begins to copy the lane's vectors of a row to a stage whose first vector of the lane lies there.
@@ -36,16 +96,18 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
     /// # Safety
     /// As for [`fill`](Self::fill), and the row exists.
     #[inline(always)]
-    unsafe fn copy<const N: usize, const VECTORS: usize>(&self, row: u32, to: u32) {
+    unsafe fn copy<const N: usize, const VECTORS: usize, const RESIDUAL: bool>(
+        &self,
+        source: &Source<T>,
+        to: u32,
+    ) {
         let plan = self.plan;
         unroll!(I in 0..3, {
-            if (I as u32) < plan.inputs {
-                let from = (u64::from(row) * plan.input_strides[I]) as usize;
-                let from = self.inputs[I].wrapping_add(from).wrapping_offset(self.column as isize);
+            if I < inputs(RESIDUAL) {
                 unroll!(K in 0..4, {
                     if K < VECTORS && self.has(K) {
                         let to = to + I as u32 * plan.part_bytes + K as u32 * STRIDE_BYTES;
-                        let from = from.wrapping_add(K * LANES as usize * N);
+                        let from = source.inputs[I].wrapping_add(K * LANES as usize * N);
                         // SAFETY: a vector of the row, and as much room in the stage. What lies before a row
                         // that begins anywhere is of the tensor's memory, another row or a gap, since the
                         // first row begins at a boundary; `clear` writes over it.

@@ -1,7 +1,6 @@
 //! Statistics of rows between the warps that share them: of a block, or of a cluster's blocks.
 
-use super::{Kind, Pair};
-use crate::function::{Statistics, Sums};
+use super::Kind;
 use crate::plan::{
     EXCHANGES, MAX_CLUSTER, Plan, STAY_CLUSTER_BYTES, STAY_CONTROL_BYTES, STAY_PAIR_BYTES, STAY_PLACES,
     STAY_WARPS,
@@ -11,10 +10,48 @@ use crate::sm90::turns;
 use core::marker::PhantomData;
 use cuda_std::warp::{FULL_MASK, sync_warp};
 use cuda_std::{cluster, mbarrier, thread, vector};
-use primitives::element::InF32;
 use primitives::shared_plan::{Mbarrier, SharedPlan};
-use primitives::warp::LANES;
+use primitives::warp::{Exchange, From, LANES, fold_sections, uniform};
 use primitives::{shared_bytes, shared_plan};
+
+/// Of a row: sums of the gradient times the weight, and of that times the normalised row.
+pub type Pair = [f32; 2];
+
+/// Lanes that have one of both sums while a warp adds them up: the lower ones the first, the upper ones the
+/// second.
+pub const HALF: u32 = LANES / 2;
+
+/// The sums of all lanes' pairs, as each lane has its half's. A butterfly for both: it exchanges one number a
+/// step.
+///
+/// # Safety
+/// The whole warp calls it.
+#[inline(always)]
+unsafe fn add_pairs([first, second]: Pair, lane: u32) -> f32 {
+    let [own, other] = if lane < HALF { [first, second] } else { [second, first] };
+    // SAFETY: the caller's contract.
+    unsafe { add_half(own + other.exchange(From::Xor(HALF))) }
+}
+
+/// The sum of the numbers of a half's lanes.
+///
+/// # Safety
+/// As for [`add_pairs`].
+#[inline(always)]
+unsafe fn add_half(own: f32) -> f32 {
+    // SAFETY: the caller's contract.
+    unsafe { fold_sections(own, HALF, |a, b| a + b) }
+}
+
+/// Both sums, to all lanes.
+///
+/// # Safety
+/// As for [`add_pairs`].
+#[inline(always)]
+pub unsafe fn both(of_half: f32) -> Pair {
+    // SAFETY: the caller's contract.
+    unsafe { [of_half.exchange(From::Lane(0)), of_half.exchange(From::Lane(HALF))] }
+}
 
 shared_plan! {
     /// Words between warps of a block.
@@ -55,8 +92,9 @@ const _: () = assert!(STAY_PLACES / MAX_CLUSTER >= turns::LEAST_PLACES);
 pub struct Member<Q> {
     desk: Desk,
     of_cluster: ClusterDesk,
-    /// Number of the thread in the block.
+    /// Number of the thread in the block, and of its warp.
     thread: u32,
+    warp: u32,
     /// The warp's team in the block; in a cluster, where a block has one, the block's rank.
     part: u32,
     kind: PhantomData<Q>,
@@ -64,16 +102,22 @@ pub struct Member<Q> {
 
 impl<Q: Kind> Member<Q> {
     /// This warp, with the words of its block from that shared address on.
+    ///
+    /// # Safety
+    /// The whole warp calls it.
     #[inline(always)]
-    pub fn new(plan: &Plan, base: u32) -> Self {
+    pub unsafe fn new(plan: &Plan, base: u32) -> Self {
         let thread = thread::thread_idx_x();
+        // SAFETY: the caller's promise.
+        let warp = unsafe { uniform(thread / LANES) };
         Self {
             desk: Desk::new(base),
             of_cluster: ClusterDesk::new(base + STAY_CONTROL_BYTES),
             thread,
+            warp,
             part: match Q::is_of_cluster(plan) {
                 true => cluster::block_rank(),
-                false => thread.checked_div(plan.team).unwrap_or(0),
+                false => (warp * LANES).checked_div(plan.team).unwrap_or(0),
             },
             kind: PhantomData,
         }
@@ -82,7 +126,7 @@ impl<Q: Kind> Member<Q> {
     /// Number of the warp in the block.
     #[inline(always)]
     pub fn warp(&self) -> u32 {
-        self.thread / LANES
+        self.warp
     }
 
     /// The lane.
@@ -125,12 +169,30 @@ impl<Q: Kind> Member<Q> {
                     mbarrier::init(self.of_cluster.gathered(at), 1);
                     at += plan.consumers;
                 }
+                self.clear_places(plan);
             }
             mbarrier::fence_init();
             thread::sync_threads();
             if Q::is_of_cluster(plan) {
                 cluster::arrive_relaxed();
             }
+        }
+    }
+
+    /// Writes zeros to the pairs of warps that a cluster has not, which none of them writes.
+    ///
+    /// # Safety
+    /// As for [`prepare`](Self::prepare).
+    #[inline(always)]
+    unsafe fn clear_places(&self, plan: &Plan) {
+        let (of_row, used) = (plan.cluster * STAY_WARPS, plan.cluster * (plan.consumers / LANES));
+        let mut at = self.thread;
+        while used < of_row && at < STAY_PLACES * STAY_WARPS {
+            if at % of_row >= used {
+                // SAFETY: the caller's contract; a pair of one thread.
+                unsafe { vector::store_shared_v2(self.of_cluster.rest() + at * STAY_PAIR_BYTES, [0.0f32; 2]) }
+            }
+            at += plan.consumers;
         }
     }
 
@@ -146,7 +208,8 @@ impl<Q: Kind> Member<Q> {
         }
     }
 
-    /// Hands the warp's part of a row to the others that share it.
+    /// Hands the lanes' parts of a row, added up, to the other warps that share it.
+    /// [`receive`](Self::receive) takes what this gives.
     ///
     /// A place of a block is used again [`EXCHANGES`] rows later. A warp that sends for a row has received
     /// the row two before it, for which all sent, after they had received the row four before it.
@@ -155,21 +218,28 @@ impl<Q: Kind> Member<Q> {
     /// # Safety
     /// The whole warp calls it, for the rows in order.
     #[inline(always)]
-    pub unsafe fn send<T: InF32>(&self, plan: &Plan, own: Pair<T>, turn: u32) {
+    pub unsafe fn send(&self, plan: &Plan, of_lane: Pair, turn: u32) -> Pair {
         // SAFETY: the caller's promise; the warp's place, and barriers of its block and the cluster's.
         unsafe {
+            let own = add_pairs(of_lane, self.lane());
             if Q::is_of_cluster(plan) {
                 turns::order(turn, plan.tiles);
-                return self.send_to_cluster::<T>(plan, own, turn);
-            }
-            let side = turn % EXCHANGES;
-            // Behind it, no lane reads an exchange that the arrival lets others write again.
-            sync_warp(FULL_MASK);
-            if self.lane() == 0 {
-                vector::store_shared_v4(self.desk.parts(side * STAY_WARPS + self.warp()), own.parts());
-                mbarrier::arrive(self.desk.sent(side * STAY_WARPS + self.part));
+                self.send_to_cluster(plan, own, turn);
+            } else if plan.team == LANES {
+                return both(own);
+            } else {
+                let side = turn % EXCHANGES;
+                if self.lane().is_multiple_of(HALF) {
+                    vector::store_shared(self.part(side * STAY_WARPS + self.warp()), own);
+                }
+                // Behind it, no lane reads an exchange that the arrival lets others write again.
+                sync_warp(FULL_MASK);
+                if self.lane() == 0 {
+                    mbarrier::arrive(self.desk.sent(side * STAY_WARPS + self.part));
+                }
             }
         }
+        [0.0; 2]
     }
 
     /// The same to every block of the cluster, a lane for each.
@@ -177,11 +247,13 @@ impl<Q: Kind> Member<Q> {
     /// # Safety
     /// As for [`send`](Self::send); all have read what was there.
     #[inline(always)]
-    unsafe fn send_to_cluster<T: InF32>(&self, plan: &Plan, Sums(own): Pair<T>, turn: u32) {
+    unsafe fn send_to_cluster(&self, plan: &Plan, own: f32, turn: u32) {
         let gathered = self.of_cluster.gathered(turn & (plan.tiles - 1));
         let warps = plan.consumers / LANES;
         // SAFETY: the caller's promise.
         unsafe {
+            // Of the lower half, where a lane for each block is.
+            let pair = [own, own.exchange(From::Xor(HALF))];
             if self.thread == 0 {
                 mbarrier::arrive_expect_tx(gathered, plan.cluster * warps * STAY_PAIR_BYTES);
             }
@@ -189,7 +261,7 @@ impl<Q: Kind> Member<Q> {
             if other < plan.cluster {
                 let at = self.pair(plan, turn, self.number(plan));
                 let (to, bar) = (cluster::map_shared(at, other), cluster::map_shared(gathered, other));
-                cluster::store_async_v2(to, own, bar);
+                cluster::store_async_v2(to, pair, bar);
             }
         }
     }
@@ -197,39 +269,63 @@ impl<Q: Kind> Member<Q> {
     /// Where the block has the statistics of that warp of the cluster.
     #[inline(always)]
     fn pair(&self, plan: &Plan, turn: u32, warp: u32) -> u32 {
-        let row = (turn & (plan.tiles - 1)) * plan.cluster * (plan.consumers / LANES);
-        self.of_cluster.rest() + (row + warp) * STAY_PAIR_BYTES
+        let row = (turn & (plan.tiles - 1)) * (plan.cluster * STAY_WARPS * STAY_PAIR_BYTES);
+        self.of_cluster.rest() + row + warp * STAY_PAIR_BYTES
     }
 
-    /// That of the whole row.
+    /// Where the sum of the lane's half lies in that place of a warp.
+    #[inline(always)]
+    fn part(&self, place: u32) -> u32 {
+        self.desk.parts(place) + self.lane() / HALF * size_of::<f32>() as u32
+    }
+
+    /// The sums of the whole row.
     ///
     /// # Safety
-    /// The whole warp calls it, for a row that it has sent for.
+    /// The whole warp calls it, for a row that it has sent for, with what that gave.
     #[inline(always)]
-    pub unsafe fn receive<T: InF32>(&self, plan: &Plan, turn: u32) -> Pair<T> {
-        let warps = plan.team / LANES;
-        let mut part = Pair::<T>::empty();
+    pub unsafe fn receive(&self, plan: &Plan, sent: Pair, turn: u32) -> Pair {
         // SAFETY: the caller's promise; places are read behind their barrier.
         unsafe {
             if Q::is_of_cluster(plan) {
                 let place = self.of_cluster.gathered(turn & (plan.tiles - 1));
                 mbarrier::wait_parity(place, turn >> plan.tiles.trailing_zeros() & 1);
-                let mut warp = self.lane();
-                while warp < plan.cluster * warps {
-                    let [of_g, of_distances]: [f32; 2] = vector::load_shared_v2(self.pair(plan, turn, warp));
-                    part = Sums([part.0[0] + of_g, part.0[1] + of_distances]);
-                    warp += LANES;
-                }
-                return part.reduce(LANES);
+                return both(add_pairs(self.of_lane(plan, turn), self.lane()));
+            }
+            if plan.team == LANES {
+                return sent;
             }
             let side = turn % EXCHANGES * STAY_WARPS;
             mbarrier::wait_parity(self.desk.sent(side + self.part), turn / EXCHANGES % 2);
-            let warp = self.lane() % STAY_WARPS;
+            let (warps, warp, mut part) = (plan.team / LANES, self.lane() % HALF, 0.0);
             if warp < warps {
-                let at = self.desk.parts(side + self.part * warps + warp);
-                part = Pair::<T>::from_parts(vector::load_shared_v4(at));
+                part = vector::load_shared(self.part(side + self.part * warps + warp));
             }
-            part.reduce(STAY_WARPS)
+            both(add_half(part))
+        }
+    }
+
+    /// The lane's part of the sums of the cluster's warps: one pair of two blocks, or two of four, or four.
+    ///
+    /// # Safety
+    /// As for [`receive`](Self::receive), behind the barrier.
+    #[inline(always)]
+    unsafe fn of_lane(&self, plan: &Plan, turn: u32) -> Pair {
+        const { assert!(MAX_CLUSTER == 8 && STAY_WARPS == HALF, "counted out") };
+        let at = self.pair(plan, turn, 0);
+        // SAFETY: the caller's promise; warps that there are not have zeros.
+        unsafe {
+            if plan.cluster == 2 {
+                return vector::load_shared_v2(at + self.lane() * STAY_PAIR_BYTES);
+            }
+            let at = at + self.lane() * 2 * STAY_PAIR_BYTES;
+            let [a, b, c, d]: [f32; 4] = vector::load_shared_v4(at);
+            let mut pair = [a + c, b + d];
+            if plan.cluster == MAX_CLUSTER {
+                let [a, b, c, d]: [f32; 4] = vector::load_shared_v4(at + LANES * 2 * STAY_PAIR_BYTES);
+                pair = [pair[0] + (a + c), pair[1] + (b + d)];
+            }
+            pair
         }
     }
 
