@@ -8,13 +8,12 @@ use rows::finish::{ColumnJob, PART_ROWS, SUM_VECTOR, THREADS};
 use rows::function::MAX_SUMS;
 use rows::norm::{Norm as Function, NormArgs, NormBackward as BackwardFunction, NormBackwardArgs};
 use rows::plan::{Drawing, KeptNorm, Plan};
-use rows::sm90::kernels as held;
 use rows::{finish, kernels};
 
 use cuda_std::kernel::{Kernel, Value};
 
 use super::differentiable::{ColumnParameters, Differentiable};
-use super::launch::{Job, Parameters, Stay, as_rows, written};
+use super::launch::{Job, Stay, as_rows, written};
 use super::normable::Normable;
 use super::{alike, argument, columns, same_type};
 use crate::error::Result;
