@@ -36,9 +36,9 @@
 //! an activation, which are short of instructions, have many, and f32 and residuals have few. The rule was
 //! chosen by these lengths: in geometric mean its times are 1.003 of the best of all settings there, 0.955
 //! of those of shared memory; at seven others (1000 to 50000 columns, which decided only that f32 with GELU
-//! near 2048 columns goes by 768) 1.012 and 0.963. There it lost most at 1536 columns of bf16 with GELU, whose
-//! threads lacked a quarter of four vectors (1.10 of shared memory; they have three since), and at 5120 with
-//! a weight alone, whose blocks of five warps leave four of 24 without work (1.03).
+//! near 2048 columns goes by 768) 1.012 and 0.963. There it lost most at 1536 columns of bf16 with GELU,
+//! whose threads lacked a quarter of four vectors (1.10 of shared memory; they have three since), and at 5120
+//! with a weight alone, whose blocks of five warps leave four of 24 without work (1.03).
 //!
 //! In fewer instructions, 2026-11-29, second run (`plan/drawn.rs` has longer rows): rows of 16 bits that are
 //! whole with three vectors a thread, and not with four, have three. 768 columns, ms before and in this form:

@@ -265,8 +265,8 @@ impl Member {
             let of_mean = count * mean;
             let [sum, squares] = fold([of_mean, fma(of_mean, mean, squares * weight)], MAX_CLUSTER);
             let of_row = sum * inverse;
-            // Block 0, whose mean is 0 here, has an eighth of the row or more: at least that share of the squares
-            // is left, so three bits are lost at most.
+            // Block 0, whose mean is 0 here, has an eighth of the row or more: at least that share of the
+            // squares is left, so three bits are lost at most.
             let squares = max_nan(fma(-sum, of_row, squares), 0.0);
             Deviations { lacking: of_row - (own.pivot - origin), squares, word, ..own }
         }

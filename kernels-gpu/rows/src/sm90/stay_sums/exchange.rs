@@ -229,12 +229,13 @@ impl<Q: Kind> Member<Q> {
                 return both(own);
             } else {
                 let side = turn % EXCHANGES;
-                if self.lane().is_multiple_of(HALF) {
-                    vector::store_shared(self.part(side * STAY_WARPS + self.warp()), own);
-                }
+                // One lane stores both, and arrives: racecheck does not follow another lane's store to the
+                // arrival behind `sync_warp`.
+                let pair = [own, own.exchange(From::Xor(HALF))];
                 // Behind it, no lane reads an exchange that the arrival lets others write again.
                 sync_warp(FULL_MASK);
                 if self.lane() == 0 {
+                    vector::store_shared_v2(self.desk.parts(side * STAY_WARPS + self.warp()), pair);
                     mbarrier::arrive(self.desk.sent(side * STAY_WARPS + self.part));
                 }
             }
