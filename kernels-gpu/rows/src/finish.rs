@@ -96,9 +96,10 @@ macro_rules! sums {
         /// The gradients by weight and bias from the sums of blocks.
         ///
         /// # Safety
-        /// `partials` has `rows` rows of two sums of `columns` each, which a lane's columns divide; `weight`
-        /// and `bias` are null or hold `columns`. All three begin at a boundary of a lane's columns. Blocks of [`sum_threads`]`(rows)` threads: one for what the
-        /// lanes of a warp have, two along y.
+        /// `partials` has `rows` rows of two sums of `columns` each, which a lane's columns divide;
+        /// `weight` and `bias` are null or hold `columns`. All three begin at a boundary of a lane's
+        /// columns. Blocks of [`sum_threads`]`(rows)` threads: one for what the lanes of a warp have, two
+        /// along y.
         #[kernel(launch_bounds(MAX_WARPS * LANES))]
         pub unsafe fn $name(partials: *const f32, rows: u32, columns: u32, weight: *mut $ty, bias: *mut $ty) {
             let slots = shared::generic(shared_array![f32; (MAX_WARPS * LANES) as usize * $columns]);

@@ -45,10 +45,11 @@ impl Plan {
     /// The plan of rows in rings of lanes, where they were the faster engine or have not been timed by the
     /// other. `None` too as for [`staying`](Self::staying).
     ///
-    /// Rows of 16 bits all go by it: a layer norm of 768 columns takes .0861 ms by it and .0881 by the ring of
-    /// a block, with a residual .1050 and .1041. Of f32, on one H200, layer norm: ms by that ring, and by this engine; * is what runs. The first
-    /// lines are of 2026-11-29, 48 Mi elements at 768 columns, 64 Mi from 4096 on, else 32 Mi. The last ones
-    /// are of 2026-11-28, 64 Mi, when its loops were not yet compiled for numbers of vectors.
+    /// Rows of 16 bits all go by it: a layer norm of 768 columns takes .0861 ms by it and .0881 by the ring
+    /// of a block, with a residual .1050 and .1041. Of f32, on one H200, layer norm: ms by that ring, and
+    /// by this engine; * is what runs. The first lines are of 2026-11-29, 48 Mi elements at 768 columns, 64
+    /// Mi from 4096 on, else 32 Mi. The last ones are of 2026-11-28, 64 Mi, when its loops were not yet
+    /// compiled for numbers of vectors.
     ///
     /// | columns | busy warps | f32 | f32 and residual |
     /// |---|---|---|---|

@@ -10,11 +10,11 @@
 //! multiprocessor has one block. Short rows have teams of warps in it, long ones a cluster; a row that a warp
 //! has alone is not exchanged. [`super::columns`] has rows for which it is faster.
 //!
-//! Issued instructions bound it, and a good part of them is not a column's but a row's. So loops are compiled
-//! with and without a third input, for blocks of 16 bits also for each number of a lane's vectors; of whole
-//! rows lanes compute with all vectors, since those that they have not are zeros; addresses are moved on, not computed; and both sums share a butterfly.
-//! A warp and row of 16 bits take about 365 instructions at 65536 columns, and 440 at 768, where a warp has
-//! the row alone.
+//! Issued instructions bound it, and a good part of them is not a column's but a row's. So loops are
+//! compiled with and without a third input, for blocks of 16 bits also for each number of a lane's vectors;
+//! of whole rows lanes compute with all vectors, since those that they have not are zeros; addresses are
+//! moved on, not computed; and both sums share a butterfly. A warp and row of 16 bits take about 365
+//! instructions at 65536 columns, and 440 at 768, where a warp has the row alone.
 //!
 //! Rows that begin anywhere in a vector are whole vectors too, from the boundary before a row on. Vectors
 //! have the same columns in each of a team's rows, since the plan's step leads to a row that begins alike.

@@ -1,10 +1,10 @@
 //! Numbers of a row in rings of lanes: what is known before it is read, and what its gradient needs.
 //!
 //! In 16 bits by `z`, not by distances from the mean as [`NormBackward`] has them elsewhere: a normalised
-//! element is one instruction, and serves the row's sums and those of columns; a gradient takes the input as
-//! it is. The mean times the factor is rounded then, as the mean itself is, so `z` may err by half a unit of
-//! that in its last place, and a row of one number has as much left; beyond `CONSTANT` it has 0. In f32, whose
-//! rows wait for memory, distances from the mean come first.
+//! element is one instruction, and serves the row's sums and those of columns; a gradient takes the input
+//! as it is. The mean times the factor is rounded then, as the mean itself is, so `z` may err by half a
+//! unit of that in its last place, and a row of one number has as much left; beyond `CONSTANT` it has 0. In
+//! f32, whose rows wait for memory, distances from the mean come first.
 
 use super::exchange::Pair;
 use crate::norm::NormBackward;
