@@ -451,8 +451,8 @@ impl NormBackward<'_> {
             )
             .overlapping_previous();
             let arguments = (sums, *rows, columns as u32, written(stream, &weight)?, written(stream, &bias)?);
-            // SAFETY: two rows of sums for each of `rows`; the gradients have a place for each column, and all
-            // three begin where allocations do. `is_wide` says that a lane's columns divide theirs.
+            // SAFETY: two rows of sums for each of `rows`; the gradients have a place for each column. All three
+            // begin where allocations do, and `is_wide` says that a lane's columns divide theirs.
             unsafe {
                 match finish::is_wide(columns) {
                     true => launch::<T::FinishWide>(stream, config, arguments)?,
