@@ -451,7 +451,7 @@ impl NormBackward<'_> {
             )
             .overlapping_previous();
             let arguments = (sums, *rows, columns as u32, written(stream, &weight)?, written(stream, &bias)?);
-            // SAFETY: two rows of sums for each of `rows`; the gradients have a place for each column. All three
+            // SAFETY: two rows of sums for each of `rows`; the gradients have a place for each column. All
             // begin where allocations do, and `is_wide` says that a lane's columns divide theirs.
             unsafe {
                 match finish::is_wide(columns) {
