@@ -179,7 +179,7 @@ impl<Q: Kind> Member<Q> {
         }
     }
 
-    /// Writes zeros to the pairs of warps that a cluster has not, which none of them writes.
+    /// Writes zeros to the pairs of warps that a cluster has not, which no warp writes.
     ///
     /// # Safety
     /// As for [`prepare`](Self::prepare).
