@@ -444,7 +444,8 @@ impl NormBackward<'_> {
             let out = [&mut weight, &mut bias].map(|out| out.as_mut().map(Tensor::view_mut).transpose());
             let [weight, bias] = out;
             let (weight, bias) = (weight?, bias?);
-            let of_block = LANES as usize * if finish::is_wide(columns) { SUM_VECTOR } else { 1 };
+            let is_wide = finish::is_wide(columns);
+            let of_block = LANES as usize * if is_wide { SUM_VECTOR } else { 1 };
             let config = LaunchConfig::new(
                 [columns.div_ceil(of_block) as u32, 2, 1],
                 [finish::sum_threads(*rows), 1, 1],
@@ -454,9 +455,10 @@ impl NormBackward<'_> {
             // SAFETY: two rows of sums for each of `rows`; the gradients have a place for each column. All
             // begin where allocations do, and `is_wide` says that a lane's columns divide theirs.
             unsafe {
-                match finish::is_wide(columns) {
-                    true => launch::<T::FinishWide>(stream, config, arguments)?,
-                    false => launch::<T::Finish>(stream, config, arguments)?,
+                if is_wide {
+                    launch::<T::FinishWide>(stream, config, arguments)?;
+                } else {
+                    launch::<T::Finish>(stream, config, arguments)?;
                 }
             }
         }

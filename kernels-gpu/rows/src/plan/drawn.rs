@@ -1,8 +1,8 @@
 //! Rows in registers that blocks draw from a counter: which norms, and whether weights go to shared memory.
 //!
-//! One H200, 2026-11-29, second run, in this form: ms of the rule without draws (`kept.rs`), with draws, and
+//! One H200, 2026-11-29, in this form: ms of the rule without draws (`kept.rs`), with draws, and
 //! with draws and weights in shared memory; * is what runs. `record/h200/2026-11-29/rows_fewer_*.csv` in
-//! `benches` have the samples. Of what ran twice, both.
+//! `benches` have the samples. Two numbers in one place are of two runs.
 //!
 //! | bf16 | layer norm | and GELU | residual and layer norm |
 //! |---|---|---|---|

@@ -40,7 +40,7 @@
 //! whose threads lacked a quarter of four vectors (1.10 of shared memory; they have three since), and at 5120
 //! with a weight alone, whose blocks of five warps leave four of 24 without work (1.03).
 //!
-//! In fewer instructions, 2026-11-29, second run (`plan/drawn.rs` has longer rows): rows of 16 bits that are
+//! In fewer instructions, 2026-11-29 (`plan/drawn.rs` has longer rows): rows of 16 bits that are
 //! whole with three vectors a thread, and not with four, have three. 768 columns, ms before and in this form:
 //! layer norm .0525, .0511, and GELU .0601, .0520 with eight rows a block, .0515 with four, .0535 with 16;
 //! with a residual .0987, .0983 with a row a block, .1011 with four. The other such lengths, 1536, 2304 and

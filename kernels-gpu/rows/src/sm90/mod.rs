@@ -8,6 +8,8 @@ pub mod held;
 pub mod kept;
 #[cfg(feature = "kernels")]
 pub mod kernels;
+#[cfg(feature = "kernels")]
+mod pair;
 mod producer;
 mod reduce;
 mod ring;

@@ -4,6 +4,7 @@ use super::{Kind, has_cluster};
 use crate::plan::{
     CLUSTER_PLACES, CLUSTER_TURNS, DRAWN_BYTES, KEPT_ALONE_BYTES, KEPT_BYTES, KEPT_WARPS, MAX_CLUSTER, Plan,
 };
+use crate::sm90::pair::{HALF, add_pairs, both};
 use crate::sm90::turns;
 use cuda_std::fastmath::{fma, max_nan};
 use cuda_std::warp::{FULL_MASK, sync_warp};
@@ -12,8 +13,6 @@ use primitives::shared_plan::{Mbarrier, SharedPlan, SharedType};
 use primitives::warp::{Exchange, From, LANES, fold_sections};
 use primitives::{shared_bytes, shared_plan};
 
-/// Half of a warp.
-const HALF: u32 = LANES / 2;
 /// Exchanges of a block whose sums of warps lie beside each other.
 const SIDES: u32 = 3;
 
@@ -206,17 +205,15 @@ impl Member {
     /// As for [`of_block`](Self::of_block).
     #[inline(always)]
     pub unsafe fn pair_of_block(&self, plan: &Plan, own: [f32; 2], side: u32) -> [f32; 2] {
-        let is_second = self.thread % LANES >= HALF;
-        let [kept, given] = if is_second { [own[1], own[0]] } else { own };
         // SAFETY: the caller's contract.
         unsafe {
-            let [mut sum] = fold([kept + given.exchange(From::Xor(HALF))], HALF);
+            let mut sum = add_pairs(own, self.thread % LANES);
             if plan.consumers == LANES {
                 sync_warp(FULL_MASK);
             } else {
                 [sum] = fold([self.beside(sum, HALF, side)], KEPT_WARPS);
             }
-            [sum.exchange(From::Lane(0)), sum.exchange(From::Lane(HALF))]
+            both(sum)
         }
     }
 

@@ -5,53 +5,18 @@ use crate::plan::{
     EXCHANGES, MAX_CLUSTER, Plan, STAY_CLUSTER_BYTES, STAY_CONTROL_BYTES, STAY_PAIR_BYTES, STAY_PLACES,
     STAY_WARPS,
 };
+use crate::sm90::pair::{HALF, add_half, add_pairs, both};
 use crate::sm90::reduce::PARTS_BYTES;
 use crate::sm90::turns;
 use core::marker::PhantomData;
 use cuda_std::warp::{FULL_MASK, sync_warp};
 use cuda_std::{cluster, mbarrier, thread, vector};
 use primitives::shared_plan::{Mbarrier, SharedPlan};
-use primitives::warp::{Exchange, From, LANES, fold_sections, uniform};
+use primitives::warp::{Exchange, From, LANES, uniform};
 use primitives::{shared_bytes, shared_plan};
 
 /// Of a row: sums of the gradient times the weight, and of that times the normalised row.
 pub type Pair = [f32; 2];
-
-/// Lanes that have one of both sums while a warp adds them up: the lower ones the first, the upper ones the
-/// second.
-pub const HALF: u32 = LANES / 2;
-
-/// The sums of all lanes' pairs, as each lane has its half's. A butterfly for both: it exchanges one number a
-/// step.
-///
-/// # Safety
-/// The whole warp calls it.
-#[inline(always)]
-unsafe fn add_pairs([first, second]: Pair, lane: u32) -> f32 {
-    let [own, other] = if lane < HALF { [first, second] } else { [second, first] };
-    // SAFETY: the caller's contract.
-    unsafe { add_half(own + other.exchange(From::Xor(HALF))) }
-}
-
-/// The sum of the numbers of a half's lanes.
-///
-/// # Safety
-/// As for [`add_pairs`].
-#[inline(always)]
-unsafe fn add_half(own: f32) -> f32 {
-    // SAFETY: the caller's contract.
-    unsafe { fold_sections(own, HALF, |a, b| a + b) }
-}
-
-/// Both sums, to all lanes.
-///
-/// # Safety
-/// As for [`add_pairs`].
-#[inline(always)]
-pub unsafe fn both(of_half: f32) -> Pair {
-    // SAFETY: the caller's contract.
-    unsafe { [of_half.exchange(From::Lane(0)), of_half.exchange(From::Lane(HALF))] }
-}
 
 shared_plan! {
     /// Words between warps of a block.
@@ -276,7 +241,7 @@ impl<Q: Kind> Member<Q> {
 
     /// Where the sum of the lane's half lies in that place of a warp.
     #[inline(always)]
-    fn part(&self, place: u32) -> u32 {
+    fn place_of_half(&self, place: u32) -> u32 {
         self.desk.parts(place) + self.lane() / HALF * size_of::<f32>() as u32
     }
 
@@ -300,7 +265,7 @@ impl<Q: Kind> Member<Q> {
             mbarrier::wait_parity(self.desk.sent(side + self.part), turn / EXCHANGES % 2);
             let (warps, warp, mut part) = (plan.team / LANES, self.lane() % HALF, 0.0);
             if warp < warps {
-                part = vector::load_shared(self.part(side + self.part * warps + warp));
+                part = vector::load_shared(self.place_of_half(side + self.part * warps + warp));
             }
             both(add_half(part))
         }
