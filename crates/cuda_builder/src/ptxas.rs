@@ -421,18 +421,13 @@ ptxas info    : Function properties for helper
 
     /// A stand-in that writes `code`, and a line to its log at each call.
     fn assembler(folder: &Path, code: &str) -> Ptxas {
-        use std::os::unix::fs::PermissionsExt as _;
         let path = folder.join("ptxas");
         let log = folder.join("log");
         let script = format!(
             "#!/bin/sh\nwhile [ \"$1\" != --output-file ]; do shift; done\nprintf '{code}' >\"$2\"\necho >>'{}'\n",
             log.display()
         );
-        // Written beside: a program that some process still has open for writing cannot be run.
-        let mut writer = Command::new("sh");
-        writer.args(["-c", r#"printf %s "$1" >"$0""#]).arg(&path).arg(script);
-        assert!(writer.status().unwrap().success());
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        testkit::process::write_script(&path, &script);
         Ptxas { path }
     }
 

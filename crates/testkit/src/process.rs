@@ -7,9 +7,10 @@
 //!
 //! Only one such process runs at a time. Other tests of the program run beside it.
 //!
-//! `ended_by` starts a program and sends it a signal.
+//! `ended_by` starts a program and sends it a signal. `write_script` writes a program that can be run at once.
 
 use std::env;
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
@@ -68,6 +69,23 @@ pub fn ran_elsewhere<F: Fn()>(_here: F, variables: &[(&str, &str)]) -> bool {
         crate::skip(why);
     }
     true
+}
+
+/// Writes a script that anybody may run.
+///
+/// Another process writes it. A test beside this one may start a program at any time, and that program holds
+/// every file that this process has open until it becomes itself. A file that is open for writing cannot be
+/// run: `Text file busy`.
+///
+/// # Panics
+/// If the script cannot be written.
+#[cfg(unix)]
+pub fn write_script(path: &Path, script: &str) {
+    let mut writer = Command::new("sh");
+    writer.args(["-c", r#"printf %s "$1" >"$0" && chmod 755 "$0""#]).arg(path).arg(script);
+    let output = writer.output().expect("a shell can be started");
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{} cannot be written: {log}", path.display());
 }
 
 /// The outcome of a program that gets `signal` so long after its start. The program begins with that signal's

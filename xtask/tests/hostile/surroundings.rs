@@ -198,8 +198,7 @@ fn a_package_without_cargo_is_told() {
     let package = |says| Case::new(["package"], 1, says);
     let answers = |name: &str, script: &str| {
         let program = place.log(name);
-        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        testkit::process::write_script(&program, &format!("#!/bin/sh\n{script}\n"));
         program
     };
     place.check(&[

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -68,9 +67,8 @@ impl Place {
         for name in INSTALLERS.iter().chain(&["cargo"]) {
             let program = place.programs().join(name);
             let log = place.log(if *name == "cargo" { "built" } else { "installed" });
-            fs::write(&program, format!("#!/bin/sh\necho \"$0 $*\" >>'{}'\nexit 1\n", log.display()))
-                .unwrap();
-            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+            let script = format!("#!/bin/sh\necho \"$0 $*\" >>'{}'\nexit 1\n", log.display());
+            testkit::process::write_script(&program, &script);
         }
         place
     }

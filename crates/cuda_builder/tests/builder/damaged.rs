@@ -27,7 +27,7 @@ fn results_are_made_again() -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(package.join("src"))?;
     fs::write(package.join("Cargo.toml"), "[package]\nname = \"k\"\nversion = \"0.1.0\"\n")?;
     fs::write(package.join("src/lib.rs"), "")?;
-    let toolchain = stand_in(folder.path(), COMPILES)?;
+    let toolchain = stand_in(folder.path(), COMPILES);
     let (target, ptx) = (folder.path().join("target"), folder.path().join("ptx/k.sm_80.ptx"));
     let build = || -> Result<_, Box<dyn Error>> {
         let builder = CudaBuilder::new(&package).arch(Arch::new(80)).target_dir(&target).copy_to(&ptx);

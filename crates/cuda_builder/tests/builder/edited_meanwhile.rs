@@ -25,7 +25,7 @@ fn is_compiled_again() -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(package.join("src"))?;
     fs::write(package.join("Cargo.toml"), "[package]\nname = \"k\"\nversion = \"0.1.0\"\n")?;
     fs::write(package.join("src/lib.rs"), "first\n")?;
-    let toolchain = stand_in(folder.path(), COMPILES)?;
+    let toolchain = stand_in(folder.path(), COMPILES);
     let build = || -> Result<_, Box<dyn Error>> {
         let builder = CudaBuilder::new(&package).target_dir(folder.path().join("target"));
         let built = builder.toolchain(toolchain.clone()).capture_output(true).build_module()?;

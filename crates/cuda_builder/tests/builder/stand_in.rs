@@ -1,11 +1,9 @@
 //! A toolchain whose cargo and compiler are scripts.
 
-use std::error::Error;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use cuda_builder::{DeviceToolchain, Version};
+use testkit::process::write_script;
 
 /// Stands in for cargo: says that the package has one source, and calls the compiler as cargo does.
 const CARGO: &str = r#"#!/bin/sh
@@ -29,19 +27,18 @@ done
 "#;
 
 /// Writes the compiler, which leaves its result in `$assembly`, and its cargo into the folder.
-pub fn stand_in(folder: &Path, compiles: &str) -> Result<DeviceToolchain, Box<dyn Error>> {
-    let write = |name: &str, script: String| -> std::io::Result<PathBuf> {
+pub fn stand_in(folder: &Path, compiles: &str) -> DeviceToolchain {
+    let write = |name: &str, script: &str| -> PathBuf {
         let path = folder.join(name);
-        fs::write(&path, script)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
-        Ok(path)
+        write_script(&path, script);
+        path
     };
-    Ok(DeviceToolchain {
-        rustc: write("rustc", format!("{RUSTC}{compiles}"))?,
-        cargo: write("cargo", CARGO.to_owned())?,
+    DeviceToolchain {
+        rustc: write("rustc", &format!("{RUSTC}{compiles}")),
+        cargo: write("cargo", CARGO),
         version: Version { major: 1, minor: 96, patch: 0 },
         description: "none".to_owned(),
         nightly: false,
         library_source: folder.to_owned(),
-    })
+    }
 }
