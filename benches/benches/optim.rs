@@ -7,8 +7,8 @@ use half::bf16;
 use ironwarp::ops::convert::convert;
 use ironwarp::ops::fill::normal;
 use ironwarp::ops::optim::{
-    Adafactor, AdafactorConfig, AdamW, AdamWConfig, GradientNorm, Lion, LionConfig, Muon, MuonConfig,
-    NormConfig, Sgd, SgdConfig, StateConfig,
+    Adafactor, AdafactorConfig, AdamW, AdamWConfig, GradientNorm, Lion, LionConfig, LossScale,
+    LossScaleConfig, Muon, MuonConfig, NormConfig, Sgd, SgdConfig, StateConfig,
 };
 use ironwarp::{DType, Stream, Tensor, TensorMut};
 use ironwarp_benches::{Outcome, Session, Work};
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         for shapes in if session.small() { vec![small] } else { vec![block, large] } {
             bench_muon(session, shapes)?;
         }
-        Ok(())
+        bench_loss_scale(session)
     })
 }
 
@@ -195,6 +195,19 @@ fn bench_adafactor(
 }
 
 /// A step over matrices of these shapes, as many of each; f32.
+/// One thread: the norm is read, the scale and the count are read and written.
+fn bench_loss_scale(session: &mut Session) -> Outcome {
+    if !session.wants_any(&["optim_loss_scale"]) {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let norm = GradientNorm::new(&stream, NormConfig::default())?;
+    let mut scale = LossScale::new(&stream, LossScaleConfig::default())?;
+    let work = Work::Bytes(28);
+    session.measure("optim_loss_scale", "1 scale", work, |_| scale.update(&stream, &norm))?;
+    Ok(())
+}
+
 fn bench_muon(session: &mut Session, shapes: &[([usize; 2], usize)]) -> Outcome {
     if !session.wants_any(&["optim_muon"]) {
         return Ok(());

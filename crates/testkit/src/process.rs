@@ -7,7 +7,7 @@
 //!
 //! Only one such process runs at a time. Other tests of the program run beside it.
 //!
-//! `ended_by` starts a program and sends it a signal. `write_script` writes a program that can be run at once.
+//! `ended_by` starts a program and sends it a signal. `write_script` writes one that can be run at once.
 
 use std::env;
 use std::path::Path;

@@ -30,14 +30,14 @@ use tensor::index::{
 };
 
 use super::convert::{convert, convert_into};
-use super::elementwise::{contiguous, made, same_dtype};
+use super::elementwise::{contiguous, copy_into, made, same_dtype};
 use super::reduce::{ReduceOp, reduce};
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
 use crate::memory::{DeviceBuffer, DevicePtr, Within};
 use crate::ops::dispatch::by_dtype;
 use crate::stream::Stream;
-use crate::tensor::{DType, Dim, Element, Shape, Tensor, TensorError, TensorMut};
+use crate::tensor::{DType, Dim, Element, Named, Shape, Tensor, TensorError, TensorMut};
 
 /// Bytes of the widest unit that moves at a time.
 const UNIT: usize = size_of::<Unit16>();
@@ -48,7 +48,7 @@ const FEW: usize = 1024;
 /// Numbers of places along an axis, all of them below a bound.
 #[derive(Debug, Clone)]
 pub struct Indices {
-    /// i64, contiguous, one axis. Nothing writes it: it never leaves, and its memory is its own.
+    /// i64, contiguous, one axis. It never leaves, and its memory is its own: all that is written is checked.
     tensor: Tensor,
     bound: usize,
 }
@@ -60,13 +60,7 @@ impl Indices {
     /// [`TensorError::Index`] for one that is not, [`crate::Error::OutOfMemory`], or the driver's error.
     #[track_caller]
     pub fn from_slice(stream: &Stream, indices: &[usize], bound: usize) -> Result<Self> {
-        let outside = |&&index: &&usize| index >= bound || i64::try_from(index).is_err();
-        if let Some(&index) = indices.iter().find(outside) {
-            let index = i64::try_from(index).unwrap_or(i64::MAX);
-            return Err(TensorError::Index { operation: "Indices::from_slice", index, bound }.into());
-        }
-        // All fit: they are below the bound.
-        let indices: Vec<i64> = indices.iter().map(|&index| index as i64).collect();
+        let indices = below("Indices::from_slice", indices, bound)?;
         Ok(Indices { tensor: Tensor::from_slice(stream, &[indices.len()], &indices)?, bound })
     }
 
@@ -79,22 +73,38 @@ impl Indices {
     /// driver's error.
     #[track_caller]
     pub fn from_tensor(stream: &Stream, tensor: &Tensor, bound: usize) -> Result<Self> {
-        let operation = "Indices::from_tensor";
-        if !matches!(tensor.dtype(), DType::I64 | DType::I32) {
-            let (what, got, wanted) = ("the tensor", tensor.dtype(), "i64 or i32".to_owned());
-            let hint = "convert the operand first (`ops::convert`)";
-            return Err(TensorError::DType { operation, what, got, wanted, hint }.into());
+        Ok(Indices { tensor: checked_on_device("Indices::from_tensor", stream, tensor, bound)?, bound })
+    }
+
+    /// Writes others over these, as many, below the same bound: replays of a graph that captured a use of
+    /// these read the new ones.
+    ///
+    /// # Errors
+    /// [`TensorError::Index`] for one that is not below the bound, [`TensorError::Elements`] for more or
+    /// fewer, [`TensorError::Shared`] while a clone of these lives, [`crate::Error::DeviceMismatch`],
+    /// [`crate::Error::NotCapturable`], or the driver's error. These are then as before.
+    #[track_caller]
+    pub fn copy_from_slice(&mut self, stream: &Stream, indices: &[usize]) -> Result<()> {
+        let operation = "Indices::copy_from_slice";
+        let indices = below(operation, indices, self.bound)?;
+        self.tensor.view_mut().named(operation)?.copy_from_slice(stream, &indices).named(operation)
+    }
+
+    /// As [`copy_from_slice`](Self::copy_from_slice), the elements of an i64 or i32 tensor, in order; waits
+    /// for the check of them.
+    ///
+    /// # Errors
+    /// As there, and [`TensorError::DType`].
+    #[track_caller]
+    pub fn copy_from_tensor(&mut self, stream: &Stream, tensor: &Tensor) -> Result<()> {
+        let operation = "Indices::copy_from_tensor";
+        let (got, wanted) = (tensor.elements(), self.len());
+        if got != wanted {
+            let shape = self.tensor.shape().clone();
+            return Err(TensorError::Elements { operation, shape, wanted, got }.into());
         }
-        let tensor = convert(stream, tensor, DType::I64)?.view_as(&[tensor.elements()])?;
-        if !tensor.is_empty() {
-            for op in [ReduceOp::Amin, ReduceOp::Amax] {
-                let index: i64 = reduce(stream, op, &tensor, &[])?.item_on(stream)?;
-                if usize::try_from(index).map_or(true, |index| index >= bound) {
-                    return Err(TensorError::Index { operation, index, bound }.into());
-                }
-            }
-        }
-        Ok(Indices { tensor, bound })
+        let checked = checked_on_device(operation, stream, tensor, self.bound)?;
+        copy_into(stream, &checked, self.tensor.view_mut().named(operation)?).named(operation)
     }
 
     /// Numbers that are known to be from 0 to below `bound`: i64, contiguous, of one axis, in memory that
@@ -122,6 +132,43 @@ impl Indices {
     pub fn bound(&self) -> usize {
         self.bound
     }
+}
+
+/// Indices of the host as the device has them, where all are below the bound.
+#[track_caller]
+fn below(operation: &'static str, indices: &[usize], bound: usize) -> Result<Vec<i64>> {
+    let outside = |&&index: &&usize| index >= bound || i64::try_from(index).is_err();
+    if let Some(&index) = indices.iter().find(outside) {
+        let index = i64::try_from(index).unwrap_or(i64::MAX);
+        return Err(TensorError::Index { operation, index, bound }.into());
+    }
+    // All fit: they are below the bound.
+    Ok(indices.iter().map(|&index| index as i64).collect())
+}
+
+/// A copy of the elements, on one axis, in i64, where all are from 0 to below the bound; waits for that.
+#[track_caller]
+fn checked_on_device(
+    operation: &'static str,
+    stream: &Stream,
+    tensor: &Tensor,
+    bound: usize,
+) -> Result<Tensor> {
+    if !matches!(tensor.dtype(), DType::I64 | DType::I32) {
+        let (what, got, wanted) = ("the tensor", tensor.dtype(), "i64 or i32".to_owned());
+        let hint = "convert the operand first (`ops::convert`)";
+        return Err(TensorError::DType { operation, what, got, wanted, hint }.into());
+    }
+    let tensor = convert(stream, tensor, DType::I64)?.view_as(&[tensor.elements()])?;
+    if !tensor.is_empty() {
+        for op in [ReduceOp::Amin, ReduceOp::Amax] {
+            let index: i64 = reduce(stream, op, &tensor, &[])?.item_on(stream)?;
+            if usize::try_from(index).map_or(true, |index| index >= bound) {
+                return Err(TensorError::Index { operation, index, bound }.into());
+            }
+        }
+    }
+    Ok(tensor)
 }
 
 /// The places `indices` of `axis` of `x`, in their order: `y[.., i, ..] = x[.., indices[i], ..]`.

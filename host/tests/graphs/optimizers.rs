@@ -1,10 +1,15 @@
 //! Captured steps of optimisers: replays count on, clip by the gradients that they find, and take the
-//! learning rate that was set last. Captured dropout draws other numbers in each replay.
+//! learning rate that was set last. Captured dropout draws other numbers in each replay, a scale of the loss
+//! changes in each, and an embedding takes the tokens that were written last.
 
 use ironwarp::graph::Graph;
 use ironwarp::ops::dropout::{Generator, dropout};
-use ironwarp::ops::optim::{AdamW, AdamWConfig, GradientNorm, Muon, MuonConfig, NormConfig, StateConfig};
-use ironwarp::{DType, Device, Stream, Tensor};
+use ironwarp::ops::embedding::embedding_backward;
+use ironwarp::ops::index::{Indices, gather};
+use ironwarp::ops::optim::{
+    AdamW, AdamWConfig, GradientNorm, LossScale, LossScaleConfig, Muon, MuonConfig, NormConfig, StateConfig,
+};
+use ironwarp::{DType, Device, Error, Stream, Tensor, TensorError};
 use testkit::{Family, compare, input};
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
@@ -148,5 +153,80 @@ fn captured_dropout_draws_anew() -> Outcome {
         assert!(!seen.contains(&want));
         seen.push(want);
     }
+    Ok(())
+}
+
+#[test]
+fn a_captured_scale_changes_in_each_replay() -> Outcome {
+    let stream = Device::open(0)?.stream()?;
+    let config = LossScaleConfig { initial: 64.0, interval: 2, ..LossScaleConfig::default() };
+    let made = || -> Outcome<_> { Ok((Training::new(&stream)?, LossScale::new(&stream, config)?)) };
+    let step = |stream: &Stream, (training, scale): &mut (Training, LossScale)| {
+        let Training { weights, gradient, adamw, norm } = training;
+        norm.measure(stream, &[gradient], Some(scale.tensor()))?;
+        adamw.step(stream, &mut [weights.view_mut()?], &[gradient], Some(norm))?;
+        scale.update(stream, norm)
+    };
+    let (mut plain, mut graph) = (made()?, Graph::capture(&stream, made()?, step)?);
+    for (number, want) in [(0, 64.0), (1, 32.0), (2, 32.0), (3, 64.0), (1, 32.0)] {
+        plain.0.prepare(&stream, number)?;
+        step(&stream, &mut plain)?;
+        graph.inputs_mut().0.prepare(&stream, number)?;
+        graph.replay(&stream)?;
+        let replayed = graph.inputs();
+        assert_eq!([plain.1.value(&stream)?, replayed.1.value(&stream)?], [want; 2]);
+        let ((want, counts), (got, of_graph)) = (plain.0.results(&stream)?, replayed.0.results(&stream)?);
+        assert_eq!(counts, of_graph);
+        compare::bitwise_equal("replays", &got, &want)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_captured_embedding_takes_new_tokens() -> Outcome {
+    const ROWS: usize = 50;
+    let stream = Device::open(0)?.stream()?;
+    let table = Tensor::from_slice(&stream, &[ROWS, 6], &input::<f32>(Family::Normal, 3, ROWS * 6))?;
+    let step = |stream: &Stream, tokens: &mut Indices| -> ironwarp::Result<[Tensor; 2]> {
+        let rows = gather(stream, &table, 0, tokens)?;
+        let gradient = embedding_backward(stream, &rows, tokens, ROWS)?;
+        Ok([rows, gradient])
+    };
+    let tokens = |seed: usize| (0..LEN).map(|i| (i * i + seed * 7) % ROWS).collect::<Vec<_>>();
+    let first = Indices::from_slice(&stream, &tokens(0), ROWS)?;
+    let mut graph = Graph::capture(&stream, first, step)?;
+    for seed in 0..4 {
+        let given = tokens(seed);
+        if seed % 2 == 0 {
+            graph.inputs_mut().copy_from_slice(&stream, &given)?;
+        } else {
+            let given: Vec<i32> = given.iter().map(|&token| token as i32).collect();
+            let given = Tensor::from_slice(&stream, &[LEN / 3, 3], &given)?;
+            graph.inputs_mut().copy_from_tensor(&stream, &given)?;
+        }
+        // Refused, and nothing is written.
+        let mut wrong = tokens(9);
+        wrong[LEN - 1] = ROWS;
+        let error = graph.inputs_mut().copy_from_slice(&stream, &wrong).unwrap_err();
+        assert!(matches!(error.tensor_error(), Some(TensorError::Index { bound: ROWS, .. })), "{error:?}");
+        let error = graph.inputs_mut().copy_from_slice(&stream, &wrong[..4]).unwrap_err();
+        assert!(matches!(
+            error.tensor_error(),
+            Some(TensorError::Index { .. } | TensorError::Elements { .. })
+        ));
+        graph.replay(&stream)?;
+        let want = step(&stream, &mut Indices::from_slice(&stream, &given, ROWS)?)?;
+        for (got, want) in graph.outputs().iter().zip(&want) {
+            compare::bitwise_equal(
+                "new tokens",
+                &got.to_vec::<f32>(&stream)?,
+                &want.to_vec::<f32>(&stream)?,
+            )?;
+        }
+    }
+    // Host memory is no part of a graph.
+    let again = Indices::from_slice(&stream, &tokens(1), ROWS)?;
+    let refused = Graph::capture(&stream, again, |stream, given| given.copy_from_slice(stream, &tokens(2)));
+    assert!(matches!(refused, Err(Error::NotCapturable { .. })));
     Ok(())
 }

@@ -24,6 +24,7 @@ mod ops_hash;
 mod ops_index;
 mod ops_linear_loss;
 mod ops_loss;
+mod ops_loss_scale;
 mod ops_muon;
 mod ops_norm_of_dropout;
 mod ops_norm_to_e4m3;

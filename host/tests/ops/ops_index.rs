@@ -263,6 +263,39 @@ fn indices_are_checked_once() -> Outcome {
 }
 
 #[test]
+fn indices_are_written_over_when_all_are_right() -> Outcome {
+    let stream = stream()?;
+    let x = Tensor::from_slice(&stream, &[3], &[10u8, 11, 12])?;
+    let mut indices = Indices::from_slice(&stream, &[2, 0], 3)?;
+    let shown = |indices: &Indices| gather(&stream, &x, 0, indices)?.to_vec::<u8>(&stream);
+    indices.copy_from_slice(&stream, &[1, 1])?;
+    assert_eq!(shown(&indices)?, [11, 11]);
+    let tensor = |values: &[i64]| Tensor::from_slice(&stream, &[values.len()], values);
+    indices.copy_from_tensor(&stream, &tensor(&[0, 2])?)?;
+    let wrong = |result: ironwarp::Result<()>, operation: &str, is_it: fn(&TensorError) -> bool| {
+        let error = result.unwrap_err();
+        let text = error.to_string();
+        assert!(error.tensor_error().is_some_and(is_it) && text.contains("\nhint: "), "{error:?}");
+        assert!(text.contains(operation), "{text}");
+    };
+    let index = |e: &TensorError| matches!(e, TensorError::Index { index: 3, bound: 3, .. });
+    wrong(indices.copy_from_slice(&stream, &[0, 3]), "Indices::copy_from_slice", index);
+    wrong(indices.copy_from_tensor(&stream, &tensor(&[3, 0])?), "Indices::copy_from_tensor", index);
+    let length = |e: &TensorError| matches!(e, TensorError::Elements { .. });
+    wrong(indices.copy_from_slice(&stream, &[0]), "Indices::copy_from_slice", length);
+    wrong(indices.copy_from_tensor(&stream, &tensor(&[0, 1, 2])?), "Indices::copy_from_tensor", length);
+    let float = Tensor::zeros(&stream, &[2], DType::F32)?;
+    let dtype = |e: &TensorError| matches!(e, TensorError::DType { .. });
+    wrong(indices.copy_from_tensor(&stream, &float), "Indices::copy_from_tensor", dtype);
+    let clone = indices.clone();
+    let shared = |e: &TensorError| matches!(e, TensorError::Shared { .. });
+    wrong(indices.copy_from_slice(&stream, &[1, 1]), "Indices::copy_from_slice", shared);
+    wrong(indices.copy_from_tensor(&stream, &tensor(&[1, 1])?), "Indices::copy_from_tensor", shared);
+    assert_eq!((shown(&indices)?, shown(&clone)?), (vec![10, 12], vec![10, 12]));
+    Ok(())
+}
+
+#[test]
 fn wrong_calls_say_what_to_do() -> Outcome {
     let stream = stream()?;
     let wrong = |result: Result<(), Error>, is_it: fn(&TensorError) -> bool| {

@@ -16,12 +16,14 @@
 //! | [`update`] | how a block goes through its chunk, whatever the rule and the element types |
 //! | [`rules`] | AdamW, SGD, Lion, and the momentum of Muon |
 //! | [`factored`] | Adafactor, whose averages of squares are factors of rows and columns |
+//! | [`loss_scale`] | the factor of a loss, which the norm changes |
 //! | [`orthogonal`] | what Muon does beside matrix products: each direction over its norm |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 // Iterators by value over arrays end up in local memory. Indices that unroll to constants do not.
 #![allow(clippy::needless_range_loop)]
 
 pub mod factored;
+pub mod loss_scale;
 pub mod norm;
 pub mod orthogonal;
 pub mod rules;

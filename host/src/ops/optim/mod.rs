@@ -39,6 +39,7 @@
 mod adafactor;
 mod adamw;
 mod lion;
+mod loss_scale;
 mod muon;
 mod norm;
 mod optimizer;
@@ -49,6 +50,7 @@ mod table;
 pub use adafactor::{Adafactor, AdafactorConfig, FactoredRule};
 pub use adamw::{AdamW, AdamWConfig};
 pub use lion::{Lion, LionConfig};
+pub use loss_scale::{LossScale, LossScaleConfig};
 pub use muon::{Muon, MuonConfig, MuonScale};
 pub use norm::{GradientNorm, NormConfig};
 pub use optimizer::{Optimizer, Rule, StateConfig};

@@ -5,8 +5,8 @@ use ironwarp::ops::embedding::embedding_backward;
 use ironwarp::ops::gemm::Activation;
 use ironwarp::ops::index::Indices;
 use ironwarp::ops::optim::{
-    Adafactor, AdafactorConfig, AdamW, AdamWConfig, GradientNorm, Lion, LionConfig, NormConfig, Sgd,
-    SgdConfig,
+    Adafactor, AdafactorConfig, AdamW, AdamWConfig, GradientNorm, Lion, LionConfig, LossScale,
+    LossScaleConfig, NormConfig, Sgd, SgdConfig,
 };
 use ironwarp::ops::row::{BatchNorm, ChannelAffine, GroupNorm, Norm, NormKind, RunningStatistics};
 use ironwarp::{DType, Device, DeviceBuffer, Error, Result, Stream, Tensor};
@@ -55,6 +55,8 @@ pub(crate) fn table(calls: &mut Calls) {
     calls.wrong("Adafactor", |b| Adafactor::new(&b.stream, &[], adafactor), argument("threshold"));
     let norm = NormConfig { max_norm: Some(0.0), ..NormConfig::default() };
     calls.wrong("GradientNorm", |b| GradientNorm::new(&b.stream, norm), argument("max_norm"));
+    let scale = LossScaleConfig { initial: -1.0, ..LossScaleConfig::default() };
+    calls.wrong("LossScale", |b| LossScale::new(&b.stream, scale), argument("initial"));
     let four = |b: &Bench| zeros(b, &[4], DType::F32);
     calls.wrong("no parameter", |b| step(b, &mut [], &[four(b)?]), argument("params"));
     calls.wrong("no gradient", |b| step(b, &mut [four(b)?], &[]), argument("grads"));
@@ -144,6 +146,8 @@ fn operands_of_another_device_are_refused() -> Result<()> {
     );
     // The norm of another device: the step is refused before it is counted.
     let other = GradientNorm::new(&there.stream, norm)?;
+    let mut scale = LossScale::new(&calls.bench.stream, LossScaleConfig::default())?;
+    calls.wrong("a scale's norm", |b| scale.update(&b.stream, &other), is_it);
     let (mut x, g) = (zeros(&calls.bench, &[4], DType::F32)?, zeros(&calls.bench, &[4], DType::F32)?);
     let stream = calls.bench.stream.clone();
     let mut adamw = AdamW::new(&stream, &[x.view_mut()?], config)?;

@@ -4,8 +4,8 @@
 use super::{Outcome, Stop};
 use ironwarp::ops::convert::convert;
 use ironwarp::ops::optim::{
-    Adafactor, AdafactorConfig, AdamW, AdamWConfig, GradientNorm, Lion, LionConfig, Muon, MuonConfig,
-    NormConfig, Sgd, SgdConfig, StateConfig,
+    Adafactor, AdafactorConfig, AdamW, AdamWConfig, GradientNorm, Lion, LionConfig, LossScale,
+    LossScaleConfig, Muon, MuonConfig, NormConfig, Sgd, SgdConfig, StateConfig,
 };
 use ironwarp::{DType, Error, Stream, Tensor, TensorMut};
 use testkit::{Family, input};
@@ -32,7 +32,23 @@ pub fn stops() -> Vec<Stop> {
         let state = StateConfig { moments, ..StateConfig::default() };
         stops.push(Stop::new(format!("Muon, moments of {moments}"), move |stream| muon(stream, state)));
     }
+    stops.push(Stop::new("the scale of a loss", loss_scale));
     stops
+}
+
+/// Steps that are finite, and one that is not; the bytes of the scales.
+fn loss_scale(stream: &Stream) -> Outcome<Vec<u8>> {
+    let config = LossScaleConfig { interval: 2, ..LossScaleConfig::default() };
+    let mut scale = LossScale::new(stream, config)?;
+    let mut norm = GradientNorm::new(stream, NormConfig::default())?;
+    let mut bytes = Vec::new();
+    for value in [1.0f32, 2.0, f32::NAN] {
+        let gradient = Tensor::from_slice(stream, &[1], &[value])?;
+        norm.measure(stream, &[&gradient], Some(scale.tensor()))?;
+        scale.update(stream, &norm)?;
+        bytes.extend(scale.value(stream)?.to_le_bytes());
+    }
+    Ok(bytes)
 }
 
 /// Two steps of matrices wide and tall, some of one shape; the bytes of the parameters.
