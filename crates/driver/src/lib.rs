@@ -10,6 +10,7 @@
 //! | `IRONWARP_DRIVER` | `nvidia`, `soft` | NVIDIA's driver if it has a device, else the software driver |
 //! | `IRONWARP_LIBCUDA` | path of a driver library, tried first | none |
 //! | `IRONWARP_SOFT_DEVICES` | 1 to 64 | 1 |
+//! | `IRONWARP_SOFT_ARCH` | compute capability of the devices: 7.5, 8.0, 8.6, 8.9, 9.0, 10.0, 12.0 | 9.0 |
 //! | `IRONWARP_SOFT_MEMORY` | bytes per device, for example `4G` | half of the machine's memory, shared among the devices |
 //! | `IRONWARP_NCCL` | path of an NCCL library, tried first | none |
 //! | `IRONWARP_FAULT` | `FUNCTION:NTH:CODE[:always]`, separated by commas | none |

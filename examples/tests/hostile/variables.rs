@@ -19,7 +19,7 @@ enum Verdict {
 use Verdict::{Refused, Told, Unread};
 
 /// The variables of the book's chapter for every program.
-const VARIABLES: [(&str, Verdict); 14] = [
+const VARIABLES: [(&str, Verdict); 15] = [
     ("IRONWARP_DRIVER", Refused),
     ("IRONWARP_LIBCUDA", Unread),
     ("IRONWARP_PTX_DIR", Unread),
@@ -29,6 +29,7 @@ const VARIABLES: [(&str, Verdict); 14] = [
     ("IRONWARP_FAULT", Refused),
     ("IRONWARP_TUNER_RECORDS", Unread),
     ("IRONWARP_TUNING", Unread),
+    ("IRONWARP_SOFT_ARCH", Refused),
     ("IRONWARP_SOFT_DEVICES", Refused),
     ("IRONWARP_SOFT_MEMORY", Refused),
     ("IRONWARP_SEED", Told),

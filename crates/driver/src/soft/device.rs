@@ -1,4 +1,5 @@
-//! Devices: a simulated GPU of compute capability 9.0. It has one multiprocessor per CPU core.
+//! Devices: a simulated GPU, of compute capability 9.0 unless another one is asked for. It has one
+//! multiprocessor per CPU core.
 
 use super::{
     abi::{DeviceProperties, Uuid},
@@ -7,12 +8,82 @@ use super::{
     put,
     state::{Outcome, State},
 };
-use crate::code;
+use crate::{code, env, load::InitError};
 use core::ffi::{CStr, c_char, c_int, c_uint};
 use std::sync::OnceLock;
 
-/// The compute capability of the device. Kernels may use its features.
-pub(super) const COMPUTE_CAPABILITY: (u32, u32) = (9, 0);
+/// The variable with the compute capability of software devices.
+pub const ARCH_VARIABLE: &str = "IRONWARP_SOFT_ARCH";
+
+/// A compute capability, and the shared memory that goes with it.
+#[derive(Clone, Copy)]
+pub(super) struct Arch {
+    /// Major and minor.
+    pub capability: (u32, u32),
+    /// Shared memory of a multiprocessor, KiB.
+    shared_kib: u32,
+}
+
+/// Those that devices may have. Shared memory is that of the CUDA programming guide's table of compute
+/// capabilities.
+const ARCHS: [Arch; 7] = [
+    Arch { capability: (7, 5), shared_kib: 64 },
+    Arch { capability: (8, 0), shared_kib: 164 },
+    Arch { capability: (8, 6), shared_kib: 100 },
+    Arch { capability: (8, 9), shared_kib: 100 },
+    Arch { capability: (9, 0), shared_kib: 228 },
+    Arch { capability: (10, 0), shared_kib: 228 },
+    Arch { capability: (12, 0), shared_kib: 100 },
+];
+const HOPPER: Arch = ARCHS[4];
+static ARCH: OnceLock<Arch> = OnceLock::new();
+
+/// That of the devices.
+pub(super) fn arch() -> Arch {
+    ARCH.get().copied().unwrap_or(HOPPER)
+}
+
+/// Takes the compute capability that is asked for. The driver is set up once, and calls this first.
+pub(super) fn choose_arch() -> Result<(), InitError> {
+    let name = |arch: &Arch| format!("{}.{}", arch.capability.0, arch.capability.1);
+    let Some(value) = env::text(ARCH_VARIABLE)? else { return Ok(()) };
+    let Some(arch) = ARCHS.iter().find(|arch| name(arch) == value.trim()) else {
+        let allowed = ARCHS.iter().map(name).collect::<Vec<_>>().join(", ");
+        return Err(InitError::BadVariable { variable: ARCH_VARIABLE, value, allowed });
+    };
+    ARCH.get_or_init(|| *arch);
+    Ok(())
+}
+
+impl Arch {
+    /// Shared memory of a multiprocessor.
+    pub(super) fn shared_per_multiprocessor(self) -> u32 {
+        self.shared_kib << 10
+    }
+
+    /// Shared memory of a block with opt-in (`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`): what the
+    /// system does not reserve for a block.
+    pub(super) fn shared_opt_in(self) -> u32 {
+        let reserved = if self.capability.0 < 8 { 0 } else { SHARED_RESERVED };
+        self.shared_per_multiprocessor() - reserved
+    }
+
+    /// Whether blocks may form clusters.
+    fn has_clusters(self) -> bool {
+        self.capability.0 >= 9
+    }
+
+    /// Most blocks of a cluster: the portable size, or the size with
+    /// `CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED`.
+    pub(super) fn max_cluster(self, non_portable: bool) -> u32 {
+        match (self.has_clusters(), non_portable) {
+            (false, _) => 1,
+            (true, false) => 8,
+            (true, true) => 16,
+        }
+    }
+}
+
 pub(super) const WARP_SIZE: u32 = 32;
 pub(super) const MAX_THREADS_PER_BLOCK: u32 = 1024;
 pub(super) const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
@@ -22,14 +93,8 @@ pub(super) const MAX_BLOCKS_PER_MULTIPROCESSOR: u32 = 32;
 pub(super) const REGISTERS_PER_MULTIPROCESSOR: u32 = 65536;
 /// Shared memory of a block without opting in.
 pub(super) const SHARED_DEFAULT: u32 = 48 << 10;
-/// Shared memory of a block with opt-in (`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`).
-pub(super) const SHARED_OPT_IN: u32 = 227 << 10;
-pub(super) const SHARED_PER_MULTIPROCESSOR: u32 = 228 << 10;
 /// Shared memory that the system reserves per block.
 pub(super) const SHARED_RESERVED: u32 = 1 << 10;
-/// Largest cluster: the portable size, and the size with
-/// `CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED`.
-pub(super) const MAX_CLUSTER: (u32, u32) = (8, 16);
 /// The result of `cuDriverGetVersion`: CUDA 13.0.
 pub(super) const DRIVER_VERSION: c_int = 13000;
 /// Least and greatest stream priority. A smaller number means a higher priority.
@@ -97,18 +162,19 @@ fn attribute(ordinal: usize, attribute: u32) -> Outcome<c_int> {
         16 => multiprocessors(),
         // Features that are supported: mapped host memory, concurrent kernels, unified addressing,
         // priorities, L1 caching (global, local), managed memory, cooperative launch, host registration,
-        // memory pools, cluster launch.
-        15 | 19 | 31 | 41 | 78 | 79 | 80 | 83 | 89 | 95 | 99 | 115 | 120 => 1,
+        // memory pools.
+        15 | 19 | 31 | 41 | 78 | 79 | 80 | 83 | 89 | 95 | 99 | 115 => 1,
+        120 => arch().has_clusters().into(),
         33 => 1 + ordinal as u32, // PCI bus
         37 => 5120,               // bits of the memory bus, as Hopper's: hosts choose kernels by its rate
         38 => 32 << 20,           // L2 cache
         39 => MAX_THREADS_PER_MULTIPROCESSOR,
         40 => 1, // copy engines
         51 => 32,
-        75 => COMPUTE_CAPABILITY.0,
-        76 => COMPUTE_CAPABILITY.1,
-        81 => SHARED_PER_MULTIPROCESSOR,
-        97 => SHARED_OPT_IN,
+        75 => arch().capability.0,
+        76 => arch().capability.1,
+        81 => arch().shared_per_multiprocessor(),
+        97 => arch().shared_opt_in(),
         106 => MAX_BLOCKS_PER_MULTIPROCESSOR,
         111 => SHARED_RESERVED,
         17..=200 => 0, // known to CUDA, and absent here: textures, virtual memory management, confidential computing, ..
@@ -192,8 +258,8 @@ api! {
 
     fn cuDeviceComputeCapability(driver, major: *mut c_int, minor: *mut c_int, device: c_int) {
         driver.ordinal(device)?;
-        put(major, COMPUTE_CAPABILITY.0 as c_int)?;
-        put(minor, COMPUTE_CAPABILITY.1 as c_int)
+        put(major, arch().capability.0 as c_int)?;
+        put(minor, arch().capability.1 as c_int)
     }
 
     fn cuDeviceGetProperties(driver, out: *mut DeviceProperties, device: c_int) {

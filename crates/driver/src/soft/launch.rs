@@ -4,7 +4,7 @@ use super::{
     abi::LaunchAttribute,
     abi::LaunchConfig as ConfigEx,
     api,
-    device::{MAX_BLOCK, MAX_CLUSTER, MAX_GRID, MAX_THREADS_PER_BLOCK, SHARED_OPT_IN},
+    device::{MAX_BLOCK, MAX_GRID, MAX_THREADS_PER_BLOCK, arch},
     handle::Handle,
     module::Function,
     occupancy,
@@ -128,7 +128,7 @@ fn check(f: &Function, c: &LaunchConfig) -> Outcome {
     }
     let threads = c.threads_per_block();
     if threads > u64::from(MAX_THREADS_PER_BLOCK)
-        || c.dynamic_shared > f.max_dynamic_shared.min(SHARED_OPT_IN)
+        || c.dynamic_shared > f.max_dynamic_shared.min(arch().shared_opt_in())
     {
         return Err(code::INVALID_VALUE);
     }
@@ -148,7 +148,7 @@ pub(super) fn check_cluster(f: &Function, c: &LaunchConfig) -> Outcome {
     if c.cluster.contains(&0) {
         return Err(code::INVALID_VALUE);
     }
-    let most = if f.non_portable_cluster { MAX_CLUSTER.1 } else { MAX_CLUSTER.0 };
+    let most = arch().max_cluster(f.non_portable_cluster);
     let divides = c.grid.iter().zip(&c.cluster).all(|(grid, cluster)| grid.is_multiple_of(*cluster));
     if c.blocks_per_cluster() > u64::from(most) || !divides {
         return Err(code::INVALID_CLUSTER_SIZE);

@@ -8,7 +8,7 @@
 use super::{
     abi::DevicePtr,
     api,
-    device::{COMPUTE_CAPABILITY, MAX_THREADS_PER_BLOCK, SHARED_DEFAULT, SHARED_OPT_IN},
+    device::{MAX_THREADS_PER_BLOCK, SHARED_DEFAULT, arch},
     handle::Handle,
     put, put_some,
     state::{Driver, Outcome},
@@ -114,18 +114,18 @@ pub(super) fn check_image(image: &[u8]) -> Outcome {
 }
 
 /// Refuses an architecture newer than the simulated device.
-fn check_arch(arch: &str) -> Result<(), Refused> {
-    let digits: String = arch.trim_start_matches("sm_").chars().take_while(char::is_ascii_digit).collect();
-    let (major, minor) = COMPUTE_CAPABILITY;
+fn check_arch(target: &str) -> Result<(), Refused> {
+    let digits: String = target.trim_start_matches("sm_").chars().take_while(char::is_ascii_digit).collect();
+    let (major, minor) = arch().capability;
     match digits.parse::<u32>() {
         Ok(number) if number <= 10 * major + minor => Ok(()),
         Ok(_) => {
-            let log = format!("the image is for {arch}, newer than the device's sm_{major}{minor}");
+            let log = format!("the image is for {target}, newer than the device's sm_{major}{minor}");
             Err(Refused(code::INVALID_PTX, log))
         }
         Err(_) => Err(Refused(
             code::INVALID_PTX,
-            format!("{arch:?} is not an architecture: write sm_80, sm_90a, .."),
+            format!("{target:?} is not an architecture: write sm_80, sm_90a, .."),
         )),
     }
 }
@@ -178,7 +178,7 @@ impl Driver {
 
     fn function_attribute(&self, handle: Handle, number: u32) -> Outcome<c_int> {
         let f = self.function(handle)?;
-        let (major, minor) = COMPUTE_CAPABILITY;
+        let (major, minor) = arch().capability;
         Ok(match number {
             attribute::MAX_THREADS_PER_BLOCK => f.max_threads() as c_int,
             attribute::SHARED_SIZE_BYTES
@@ -199,7 +199,7 @@ impl Driver {
         self.function(handle)?;
         let f = self.functions.get_mut(handle)?;
         match (number, u32::try_from(value)) {
-            (attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES, Ok(bytes)) if bytes <= SHARED_OPT_IN => {
+            (attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES, Ok(bytes)) if bytes <= arch().shared_opt_in() => {
                 f.max_dynamic_shared = bytes
             }
             (attribute::PREFERRED_SHARED_MEMORY_CARVEOUT, _) if (-1..=100).contains(&value) => {

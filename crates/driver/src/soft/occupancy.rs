@@ -4,8 +4,8 @@ use super::{
     abi::LaunchConfig,
     api,
     device::{
-        MAX_BLOCKS_PER_MULTIPROCESSOR, MAX_CLUSTER, MAX_THREADS_PER_MULTIPROCESSOR,
-        SHARED_PER_MULTIPROCESSOR, SHARED_RESERVED, WARP_SIZE, multiprocessors,
+        MAX_BLOCKS_PER_MULTIPROCESSOR, MAX_THREADS_PER_MULTIPROCESSOR, SHARED_RESERVED, WARP_SIZE, arch,
+        multiprocessors,
     },
     handle::Handle,
     host_function,
@@ -28,7 +28,7 @@ fn blocks(threads: u32, shared: u32) -> u32 {
         return 0;
     }
     let by_threads = MAX_THREADS_PER_MULTIPROCESSOR / threads.next_multiple_of(WARP_SIZE);
-    let by_shared = SHARED_PER_MULTIPROCESSOR / shared.saturating_add(SHARED_RESERVED);
+    let by_shared = arch().shared_per_multiprocessor() / shared.saturating_add(SHARED_RESERVED);
     by_threads.min(by_shared).min(MAX_BLOCKS_PER_MULTIPROCESSOR)
 }
 
@@ -118,7 +118,7 @@ api! {
         if blocks_of(f, threads, 0)? < wanted {
             return Err(code::INVALID_VALUE);
         }
-        let each = (SHARED_PER_MULTIPROCESSOR / wanted).saturating_sub(SHARED_RESERVED);
+        let each = (arch().shared_per_multiprocessor() / wanted).saturating_sub(SHARED_RESERVED);
         put(out, each.min(f.max_dynamic_shared) as usize)
     }
 
@@ -137,6 +137,6 @@ api! {
         driver.enter()?;
         take(config)?;
         let f = driver.function(function)?;
-        put(out, if f.non_portable_cluster { MAX_CLUSTER.1 } else { MAX_CLUSTER.0 } as c_int)
+        put(out, arch().max_cluster(f.non_portable_cluster) as c_int)
     }
 }

@@ -3,7 +3,7 @@
 use super::{
     capture::Capture,
     context::{self, Context},
-    device::Device,
+    device::{self, Device},
     event::Event,
     exec::Exec,
     graph::Graph,
@@ -122,6 +122,7 @@ fn half_of_memory() -> usize {
 }
 
 pub(super) fn start() -> Result<(), InitError> {
+    device::choose_arch()?;
     let count = env::number(DEVICES_VARIABLE, 1..=MAX_DEVICES)?.unwrap_or(1);
     let memory = match env::bytes(MEMORY_VARIABLE, MIN_MEMORY)? {
         Some(bytes) => bytes,

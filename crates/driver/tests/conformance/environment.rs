@@ -42,6 +42,7 @@ fn probe_in_a_process_of_its_own() {
             )
         }
         "devices" => println!("ANSWER {init} {count} {bytes}"),
+        "arch" => println!("ANSWER {init} {:?}", [75, 76, 97, 120].map(attribute)),
         "calls" => println!("ANSWER {init} {device_calls:?}"),
         "bad" => {
             let variable = match ironwarp_driver::init_error() {
@@ -63,6 +64,32 @@ fn the_number_and_memory_of_devices_can_be_set() {
     assert_eq!(probe("devices", &set), "0 3 2097152");
 }
 
+/// An attribute of device 0, by its number in `CU_DEVICE_ATTRIBUTE_*`.
+fn attribute(number: u32) -> i32 {
+    let mut value = -1;
+    // SAFETY: an out-pointer to a live variable; the numbers of this file are of attributes.
+    unsafe {
+        let number = core::mem::transmute::<u32, cust_raw::CUdevice_attribute_enum>(number);
+        cust_raw::cuDeviceGetAttribute(&mut value, number, 0);
+    }
+    value
+}
+
+/// The capability, shared memory of a block, and whether there are clusters.
+#[test]
+fn the_compute_capability_of_devices_can_be_set() {
+    let arch = |set: &[(&str, &str)]| probe("arch", &[&[("IRONWARP_DRIVER", "soft")], set].concat());
+    assert_eq!(arch(&[]), "0 [9, 0, 232448, 1]");
+    for (value, wanted) in [
+        ("7.5", "0 [7, 5, 65536, 0]"),
+        (" 8.0 ", "0 [8, 0, 166912, 0]"),
+        ("8.9", "0 [8, 9, 101376, 0]"),
+        ("12.0", "0 [12, 0, 101376, 1]"),
+    ] {
+        assert_eq!(arch(&[("IRONWARP_SOFT_ARCH", value)]), wanted);
+    }
+}
+
 #[test]
 fn a_driver_that_is_asked_for_and_missing_is_explained() {
     let answer = probe("error", &[("IRONWARP_DRIVER", "nvidia")]);
@@ -81,6 +108,8 @@ fn bad_values_are_named_with_what_is_allowed() {
         ("IRONWARP_SOFT_DEVICES", "0", "a number from 1 to 64"),
         ("IRONWARP_SOFT_DEVICES", "many", "a number from 1 to 64"),
         ("IRONWARP_SOFT_MEMORY", "5 apples", "a number of bytes"),
+        ("IRONWARP_SOFT_ARCH", "9.5", "7.5, 8.0, 8.6, 8.9, 9.0, 10.0, 12.0"),
+        ("IRONWARP_SOFT_ARCH", "sm_80", "7.5, 8.0"),
         (fault::VARIABLE, "cuMemAlloc_v2", "FUNCTION:NTH:CODE"),
         (fault::VARIABLE, "cuMemAlloc_v2:1:0", "code 0"),
         (fault::VARIABLE, "cuMemAlloc:1:2", "cuMemAlloc_v2"),
