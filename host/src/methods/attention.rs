@@ -11,9 +11,9 @@ impl Tensor {
     /// where `kv heads` divides `heads`. With `is_causal`, query `i` sees the keys up to `i`. Without a
     /// scale it is `1 / sqrt(head size)`.
     ///
-    /// bf16 and f16, head sizes that are multiples of 8, up to 256, on Hopper. The result has the shape and
-    /// the type of `self`; its rows lie before its heads in memory. [`crate::ops::attention::Attention`] has
-    /// windows, packed sequences and log-sum-exps.
+    /// bf16 and f16, head sizes that are multiples of 8, up to 256, on Ampere and later. The result has the
+    /// shape and the type of `self`; its rows lie before its heads in memory.
+    /// [`crate::ops::attention::Attention`] has windows, packed sequences and log-sum-exps.
     ///
     /// # Errors
     /// As [`crate::ops::attention::attention()`].

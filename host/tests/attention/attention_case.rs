@@ -145,7 +145,17 @@ pub fn device() -> ironwarp::Result<Device> {
     }
 }
 
-/// Whether the device has kernels; else the test is skipped.
+/// Whether the device has kernels of the forward pass; else the test is skipped.
+fn has_forward() -> Outcome<bool> {
+    let device = device()?;
+    let has_some = device.arch().major >= 8;
+    if !has_some {
+        testkit::skip(&format!("{} is older than Ampere", device.name()));
+    }
+    Ok(has_some)
+}
+
+/// Whether the device has all kernels; else the test is skipped.
 pub fn is_hopper() -> Outcome<bool> {
     let device = device()?;
     let is_hopper = (device.arch().major, device.arch().minor) == (9, 0);
@@ -354,9 +364,9 @@ impl Case {
     }
 
     /// Every configuration that can do the case does it, is compared with the oracle, and leaves what lies
-    /// between the results alone. On a Hopper there is at least one.
+    /// between the results alone. On a Hopper there is at least one, elsewhere most cases have one.
     pub fn check<T: Number>(&self) -> Outcome {
-        if !is_hopper()? {
+        if !has_forward()? {
             return Ok(());
         }
         let device = device()?;
@@ -374,7 +384,9 @@ impl Case {
             setup.compare(&want, &out.to_vec(&stream)?, &logarithms.to_vec(&stream)?, &what)?;
             ran += 1;
         }
-        assert!(ran > 0, "no kernel for {problem}");
+        if ran == 0 && is_hopper()? {
+            return Err(format!("no kernel for {problem}").into());
+        }
         Ok(())
     }
 }

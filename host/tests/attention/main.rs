@@ -7,6 +7,7 @@ mod fade_case;
 mod refusal;
 
 mod ops_attention;
+mod ops_attention_ampere;
 mod ops_attention_append;
 mod ops_attention_backward;
 mod ops_attention_backward_functions;

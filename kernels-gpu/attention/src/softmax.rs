@@ -175,6 +175,17 @@ impl Rows {
     }
 }
 
+/// Multiplies each of the thread's two rows by its factor.
+#[inline(always)]
+pub(crate) fn scale_rows<R: AsMut<[f32]>>(result: &mut R, factors: [f32; 2]) {
+    let values = result.as_mut();
+    unroll!(STEP in 0..32, {
+        if STEP < size_of::<R>() / size_of::<[f32; 4]>() {
+            unroll!(I in 0..4, { values[4 * STEP + I] *= factors[I / 2]; });
+        }
+    });
+}
+
 /// The largest scores of both rows, and of those so far.
 ///
 /// They are compared as integers: Hopper compares three of these at once. Integers have the order of numbers,

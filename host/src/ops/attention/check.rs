@@ -1,7 +1,6 @@
 //! Checks of the operands, and the problem that they make in plain numbers.
 
 use attention::problem::MAX_LENGTH;
-use attention::sm90::instances::TABLE;
 
 use crate::error::{Error, Result};
 use crate::memory::same_length;
@@ -12,6 +11,7 @@ use super::OPERATION;
 use super::heads::Heads;
 use super::op::{Attention, Packed};
 use super::problem::Problem;
+use super::select::TABLE;
 
 /// Longest row.
 const MAX_HEAD_SIZE: usize = 256;

@@ -1,9 +1,10 @@
 //! From checked operands to a launch: tensor maps, the kernel's arguments, the grid.
 
+use attention::mma::{self, forward::InputStrides};
 use attention::problem::{AttentionParams, Tiles};
 use attention::sm90::config::{BOX_COLUMNS, CONSUMER_ROWS};
 use attention::sm90::fp8;
-use attention::sm90::instances::{Entry, TABLE};
+use attention::sm90::instances::{Entry, TABLE as HOPPER_TABLE};
 use cuda_std::kernel::Kernel as KernelType;
 
 use crate::error::Result;
@@ -16,6 +17,7 @@ use crate::stream::Stream;
 use super::heads::{Heads, Shape};
 use super::op::{Attention, Packed};
 use super::problem::{Mask, Problem};
+use super::select::TABLE;
 
 /// Bytes that many blocks read and that should stay in L2 meanwhile, such as keys and values while queries
 /// are computed: a part of it, beside what each block has for itself.
@@ -28,6 +30,9 @@ pub(super) fn launch(
     place: usize,
     mut attention: Attention<'_>,
 ) -> Result<()> {
+    if place >= HOPPER_TABLE.len() {
+        return launch_mma(stream, problem, place, attention);
+    }
     let Some((grid, launched)) = Launch::new(stream, problem, &TABLE[place], &mut attention)? else {
         return Ok(());
     };
@@ -112,11 +117,74 @@ unsafe fn launch_as<K: KernelType<Params = Parameters>>(
 macro_rules! launches {
     ($($name:ident)*) => {
         /// In the order of the table.
-        static LAUNCHES: [unsafe fn(&Stream, LaunchConfig, Launch<'_>) -> Result<()>; TABLE.len()] =
+        static LAUNCHES: [unsafe fn(&Stream, LaunchConfig, Launch<'_>) -> Result<()>; HOPPER_TABLE.len()] =
             [$(launch_as::<attention::sm90::instances::$name>),*];
     };
 }
 attention::for_each_sm90_kernel!(launches);
+
+/// Queues the kernel of `mma.sync` of this place in the table: a block for each tile.
+fn launch_mma(stream: &Stream, problem: &Problem, place: usize, attention: Attention<'_>) -> Result<()> {
+    if problem.is_empty() {
+        return Ok(());
+    }
+    let (entry, params) = (&TABLE[place], params(problem, &attention));
+    let blocks = Tiles::new(&params, entry.block[0]).count();
+    let grid = LaunchConfig::new([blocks, 1, 1], [entry.threads, 1, 1])
+        .with_shared(entry.shared)
+        .overlapping_previous();
+    // SAFETY: the launch is of the entry's configuration. Shapes, strides and lengths have been checked, and
+    // results do not overlap; numbers of rows are limited by the kernel.
+    unsafe { MMA_LAUNCHES[place - HOPPER_TABLE.len()](stream, grid, params, attention) }
+}
+
+/// Parameters of all kernels of `mma.sync`.
+type MmaParameters = <mma::instances::attention_mma_bf16_64 as KernelType>::Params;
+
+/// Launches one of them.
+///
+/// # Safety
+/// As for the kernel.
+unsafe fn launch_mma_as<K: KernelType<Params = MmaParameters>>(
+    stream: &Stream,
+    config: LaunchConfig,
+    params: AttentionParams,
+    mut attention: Attention<'_>,
+) -> Result<()> {
+    let [queries, keys, values] = [attention.queries, attention.keys, attention.values];
+    let strides = InputStrides {
+        queries: queries.strides_of_rows(),
+        keys: keys.strides_of_rows(),
+        values: values.strides_of_rows(),
+    };
+    let [first_queries, first_keys] = Packed::first_rows(attention.packed);
+    let arguments = (
+        params,
+        strides,
+        queries.data.cast::<u16>(),
+        keys.data.cast::<u16>(),
+        values.data.cast::<u16>(),
+        attention.out.data.view_mut().cast::<u16>(),
+        attention.log_sum_exp.as_mut(),
+        attention.sinks,
+        first_queries,
+        first_keys,
+    );
+    // SAFETY: the caller's contract.
+    unsafe { kernel::launch::<K>(stream, config, arguments) }
+}
+
+/// Launches a kernel with these parameters.
+type MmaLaunch = unsafe fn(&Stream, LaunchConfig, AttentionParams, Attention<'_>) -> Result<()>;
+
+macro_rules! mma_launches {
+    ($($name:ident)*) => {
+        /// In the order of their table.
+        static MMA_LAUNCHES: [MmaLaunch; mma::instances::TABLE.len()] =
+            [$(launch_mma_as::<mma::instances::$name>),*];
+    };
+}
+attention::for_each_mma_kernel!(mma_launches);
 
 /// Tiles of one length a block from which on blocks get the same work without a counter.
 const EVEN: u32 = 4;

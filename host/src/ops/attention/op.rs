@@ -1,7 +1,5 @@
 //! Attention with its operands: what the caller builds, checked before anything is queued.
 
-use attention::sm90::instances::TABLE;
-
 use crate::error::Result;
 use crate::memory::{DeviceView, DeviceViewMut};
 use crate::stream::Stream;
@@ -9,6 +7,7 @@ use crate::stream::Stream;
 use super::config::{Choice, Config};
 use super::heads::{Heads, HeadsMut};
 use super::problem::{Mask, Problem};
+use super::select::TABLE;
 use super::{launch, select};
 
 /// Sequences that lie one behind the other in the rows of one matrix: sequence `i` has the rows

@@ -1,9 +1,12 @@
 //! Which configuration a problem gets: of the kernels that can do it the one with the lowest estimate. The
 //! same problem on the same device always gets the same one, so results repeat bit for bit.
 
+use std::cmp::Ordering;
+
+use attention::mma;
 use attention::problem::KeyBlocks;
 use attention::sm90::fp8;
-use attention::sm90::instances::{Entry, TABLE};
+use attention::sm90::instances::{Entry, TABLE as HOPPER_TABLE};
 use cuda_std::wgmma::ElementType;
 
 use crate::arch::Arch;
@@ -42,6 +45,14 @@ pub trait Row: Copy + PartialEq + Send + Sync + 'static {
     fn shared(&self) -> u32;
     /// How long it should take, microseconds: an estimate.
     fn estimate_us(&self, problem: &Problem, device: DeviceCapabilities) -> f64;
+    /// Why a device of this architecture cannot run it.
+    fn refuses_arch(&self, arch: Arch) -> Option<&'static str> {
+        (!is_hopper(arch)).then_some(FOR_HOPPER)
+    }
+    /// Kernels of a lower rank are taken first, whatever the estimates.
+    fn rank(&self, _: Arch) -> u32 {
+        0
+    }
     /// Why the kernel cannot do a problem that others of its rows can.
     fn refuses(&self, _: &Problem) -> Option<&'static str> {
         None
@@ -74,19 +85,41 @@ impl Row for Entry {
         START_US + busy_us(self, problem, device)
     }
 
+    fn refuses_arch(&self, arch: Arch) -> Option<&'static str> {
+        match self.is_hopper {
+            true => (!is_hopper(arch)).then_some(FOR_HOPPER),
+            false => (arch.major < 8).then_some("wants a device of compute capability 8.0 or more"),
+        }
+    }
+
+    /// Hopper's own kernels were timed there, and the others were not.
+    fn rank(&self, arch: Arch) -> u32 {
+        u32::from(is_hopper(arch) && !self.is_hopper)
+    }
+
     fn none_of(_: &'static [Self], problem: &Problem, device: &Device) -> Error {
         invalid(
             "the problem",
             format!("{problem} on {}", device.arch()),
             "one that a kernel can do on this device".to_owned(),
-            "the kernels are for Hopper, compute capability 9.0, in bf16, f16 and e4m3; the software driver shows one",
+            "attention in bf16 and f16 wants Ampere or later, in e4m3 or with a score function Hopper (compute capability 9.0); elsewhere compose it of `matmul` and `softmax`",
         )
     }
 }
 
+fn is_hopper(arch: Arch) -> bool {
+    (arch.major, arch.minor) == (9, 0)
+}
+
+const FOR_HOPPER: &str = "wants a device of compute capability 9.0";
+
 /// A kernel's floating-point operations a microsecond of one multiprocessor, and the time of a tile's begin
 /// and end in that of its blocks: a 132nd of an H200's with lengths from 512 to 16384 (2026-11-24).
 const fn speed(entry: &Entry) -> (f64, f64) {
+    if !entry.is_hopper {
+        // A guess, two thirds of the rate of `gemm::mma`: no device was timed.
+        return (1.9e6, 0.7);
+    }
     if entry.element.bytes() == 1 {
         // A 132nd of an H100's (2026-11-25).
         return match (entry.head, entry.block) {
@@ -113,6 +146,19 @@ const fn speed(entry: &Entry) -> (f64, f64) {
 /// Kernels to choose from: those without a score function, or those with one.
 pub(super) type Table = &'static [Entry];
 
+/// The kernels of operands in 16 bits without a score function: Hopper's, then those of `mma.sync`.
+pub(super) const TABLE: Table = &{
+    let mut all = [HOPPER_TABLE[0]; HOPPER_TABLE.len() + mma::instances::TABLE.len()];
+    let mut place = 0;
+    while place < all.len() {
+        let behind = place.saturating_sub(HOPPER_TABLE.len());
+        all[place] =
+            if place < HOPPER_TABLE.len() { HOPPER_TABLE[place] } else { mma::instances::TABLE[behind] };
+        place += 1;
+    }
+    all
+};
+
 const SAME_ROWS: &str = "its rows are as long";
 const LONGER_ROWS: &str = "its rows are longer, filled up with zeros";
 
@@ -126,15 +172,23 @@ fn ask<E: Row>(
         let config = entry.config();
         match lacks(entry, problem, device) {
             Some(why) => rejections.push(Rejection { kernel: config.name, why }),
-            None => candidates.push(Candidate {
-                config,
-                estimate_us: entry.estimate_us(problem, device),
-                why: why(entry, problem),
-            }),
+            None => {
+                let (order, why) = (order(entry, problem, device), why(entry, problem));
+                candidates.push((order, Candidate { config, estimate_us: order.1, why }));
+            }
         }
     }
-    candidates.sort_by(|a, b| a.estimate_us.total_cmp(&b.estimate_us));
-    (candidates, rejections)
+    candidates.sort_by(|(a, _), (b, _)| compare(*a, *b));
+    (candidates.into_iter().map(|(_, candidate)| candidate).collect(), rejections)
+}
+
+/// Rank and estimate, by which kernels are taken.
+fn order(entry: &impl Row, problem: &Problem, device: DeviceCapabilities) -> (u32, f64) {
+    (entry.rank(device.arch), entry.estimate_us(problem, device))
+}
+
+fn compare(a: (u32, f64), b: (u32, f64)) -> Ordering {
+    a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
 }
 
 /// The reason for a kernel that can do the problem.
@@ -145,14 +199,13 @@ fn why(entry: &impl Row, problem: &Problem) -> &'static str {
 
 /// Why the kernel cannot do the problem.
 fn lacks(entry: &impl Row, problem: &Problem, device: DeviceCapabilities) -> Option<&'static str> {
-    let is_hopper = (device.arch.major, device.arch.minor) == (9, 0);
     let rules = [
-        (is_hopper, "wants a device of compute capability 9.0"),
         (dtype(entry.element()) == Some(problem.dtype), "is for another element type"),
         (entry.config().head >= problem.head_size, "has shorter rows"),
         (entry.shared() <= device.shared_bytes, "wants more shared memory than a block has"),
     ];
-    rules.into_iter().find_map(|(holds, why)| (!holds).then_some(why)).or_else(|| entry.refuses(problem))
+    let broken = || rules.into_iter().find_map(|(holds, why)| (!holds).then_some(why));
+    entry.refuses_arch(device.arch).or_else(broken).or_else(|| entry.refuses(problem))
 }
 
 pub(super) const fn dtype(element: ElementType) -> Option<DType> {
@@ -264,8 +317,8 @@ pub(super) fn place_of<E: Row>(
 pub(super) fn best<E: Row>(table: &'static [E], problem: &Problem, device: &Device) -> Result<usize> {
     let capabilities = DeviceCapabilities::of(device);
     let can = table.iter().enumerate().filter(|(_, entry)| lacks(*entry, problem, capabilities).is_none());
-    let estimates = can.map(|(place, entry)| (place, entry.estimate_us(problem, capabilities)));
-    let best = estimates.min_by(|(_, a), (_, b)| a.total_cmp(b));
+    let orders = can.map(|(place, entry)| (place, order(entry, problem, capabilities)));
+    let best = orders.min_by(|(_, a), (_, b)| compare(*a, *b));
     best.map(|(place, _)| place).ok_or_else(|| E::none_of(table, problem, device))
 }
 
@@ -396,9 +449,23 @@ mod tests {
     #[test]
     fn every_kernel_can_or_says_why_not() {
         let (can, cannot) = ask(TABLE, &PROBLEM, HOPPER);
-        assert_eq!((can.len(), cannot.len()), (7, 7));
-        let ampere = DeviceCapabilities { arch: Arch { major: 8, minor: 0 }, ..HOPPER };
-        let (can, cannot) = ask(TABLE, &PROBLEM, ampere);
-        assert!(can.is_empty() && cannot.iter().all(|rejection| rejection.why.contains("9.0")));
+        assert_eq!((can.len(), cannot.len()), (10, 10));
+        let is_hopper = |name: &str| !name.contains("_mma_");
+        assert!(can[..7].iter().all(|candidate| is_hopper(candidate.config.name())), "{can:?}");
+        let of = |arch: Arch, shared_bytes: u32| {
+            let device = DeviceCapabilities { arch, sm_count: 108, shared_bytes };
+            let (can, cannot) = ask(TABLE, &PROBLEM, device);
+            assert_eq!(can.len() + cannot.len(), 20);
+            (can.iter().map(|candidate| candidate.config.name()).collect::<Vec<_>>(), cannot)
+        };
+        for (major, minor, kib) in [(8, 0, 163), (8, 6, 99), (8, 9, 99), (10, 0, 227), (12, 0, 99)] {
+            let (can, cannot) = of(Arch { major, minor }, kib * 1024);
+            assert_eq!(can, ["attention_mma_bf16_64", "attention_mma_bf16_128", "attention_mma_bf16_256"]);
+            assert!(
+                cannot.iter().all(|rejection| is_hopper(rejection.kernel) || rejection.why.contains("type"))
+            );
+        }
+        let (can, cannot) = of(Arch { major: 7, minor: 5 }, 64 * 1024);
+        assert!(can.is_empty() && cannot.iter().all(|of| of.why.contains("compute capability")), "{can:?}");
     }
 }

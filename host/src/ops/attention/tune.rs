@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 
 use attention::compiled::Compiled;
 use attention::sm90::backward::instances::{Entry as BackwardEntry, TABLE as BACKWARD_TABLE};
-use attention::sm90::instances::{Entry, TABLE};
+use attention::sm90::instances::Entry;
 use cuda_std::kernel::{StructArgs, Value};
 
 use crate::device::Device;
@@ -21,7 +21,7 @@ use super::heads::HeadsMut;
 use super::op::Attention;
 use super::problem::Problem;
 use super::quantized::Quantized;
-use super::select::{self, Row};
+use super::select::{self, Row, TABLE};
 
 /// A problem, and the kernels to choose from.
 #[derive(Debug, Clone, Copy, PartialEq)]

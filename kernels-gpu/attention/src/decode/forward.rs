@@ -15,9 +15,10 @@ use super::problem::{Problem, Row, Span};
 use super::results::Outputs;
 use super::rotary::{Rotary, partner};
 use super::schedule::{Cursor, Share};
+use crate::lines::Lines;
 use crate::problem::Visible;
 use crate::score::{Position, ScoreFunction};
-use crate::softmax::Rows;
+use crate::softmax::{Rows, scale_rows};
 
 /// The arguments of a launch.
 #[derive(Clone, Copy)]
@@ -295,19 +296,19 @@ impl<C: Config> Pass<'_, C> {
     pub(super) fn query_lines(self) -> Lines {
         let (line, unit) = (self.lane % 16, self.lane / 16);
         let first = self.shared.queries() + line * C::ROW_BYTES;
-        Lines { first, unit: swizzle_units(unit, line) }
+        Lines::new(first, swizzle_units(unit, line))
     }
 
     /// Where it reads keys of a stage. Matrices: keys 0.., unit 0 and unit 1; then keys 8...
     #[inline(always)]
     pub(super) fn key_lines(self, stage: u32) -> Lines {
-        Lines::of_tile::<C>(stage, self.lane / 16 * 8 + self.lane % 8, self.lane / 8 % 2)
+        lines_of::<C>(stage, self.lane / 16 * 8 + self.lane % 8, self.lane / 8 % 2)
     }
 
     /// Where it reads values of a stage. Matrices: keys 0.. and 8.., unit 0; then unit 1.
     #[inline(always)]
     pub(super) fn value_lines(self, stage: u32) -> Lines {
-        Lines::of_tile::<C>(stage + C::TILE_BYTES, self.lane % 16, self.lane / 16)
+        lines_of::<C>(stage + C::TILE_BYTES, self.lane % 16, self.lane / 16)
     }
 
     /// Applies the score function to the scores of a tile with some key of the span. Rows and keys behind
@@ -348,31 +349,11 @@ impl<C: Config> Pass<'_, C> {
     }
 }
 
-/// The part of a tile in shared memory that a lane reads, two units of 16 bytes after the other.
-#[derive(Clone, Copy)]
-pub(super) struct Lines {
-    /// Address of the lane's line.
-    first: u32,
-    /// Place of the first unit in it.
-    unit: u32,
-}
-
-impl Lines {
-    /// From unit 0 or 1 of this row of a tile of keys on.
-    #[inline(always)]
-    fn of_tile<C: Config>(tile: u32, row: u32, unit: u32) -> Self {
-        let (line, unit) = place_of::<C>(row, unit);
-        Self { first: tile + line, unit }
-    }
-
-    /// Address of the unit two times `step` behind the first.
-    #[inline(always)]
-    pub(super) fn at(self, step: usize) -> u32 {
-        // Units of even distance: the exclusive or is that of `swizzle_units`. It changes three bits of the
-        // unit; those above them become a part of the instruction.
-        let unit = 2 * step as u32;
-        self.first + (self.unit ^ (unit % 8)) * UNIT_BYTES + unit / 8 * (8 * UNIT_BYTES)
-    }
+/// From unit 0 or 1 of this row of a tile of keys on.
+#[inline(always)]
+fn lines_of<C: Config>(tile: u32, row: u32, unit: u32) -> Lines {
+    let (line, unit) = place_of::<C>(row, unit);
+    Lines::new(tile + line, unit)
 }
 
 /// The part of a tile that a lane copies: a unit of 16 bytes of every `C::ROWS`-th row.
@@ -410,15 +391,4 @@ impl Line {
             async_copy::copy_cg_zfill(to + C::TILE_BYTES, place.rows[1].cast::<u16>(), bytes);
         }
     }
-}
-
-/// Multiplies each of the thread's two rows by its factor.
-#[inline(always)]
-fn scale_rows<R: AsMut<[f32]>>(result: &mut R, factors: [f32; 2]) {
-    let values = result.as_mut();
-    unroll!(STEP in 0..32, {
-        if STEP < size_of::<R>() / size_of::<[f32; 4]>() {
-            unroll!(I in 0..4, { values[4 * STEP + I] *= factors[I / 2]; });
-        }
-    });
 }

@@ -30,6 +30,8 @@ pub struct Entry {
     pub threads: u32,
     /// Bytes of dynamic shared memory.
     pub shared: u32,
+    /// Whether it is for Hopper, else for Ampere and later.
+    pub is_hopper: bool,
 }
 
 impl Entry {
@@ -42,6 +44,7 @@ impl Entry {
             block: [C::BLOCK_M, C::BLOCK_N],
             threads: C::THREADS,
             shared: C::SHARED,
+            is_hopper: true,
         }
     }
 }

@@ -83,6 +83,7 @@ macro_rules! kernels {
             block: [BLOCK_M, $config::BLOCK_N],
             threads: THREADS,
             shared: $config::SHARED,
+            is_hopper: true,
         }),*];
 
         /// Calls the macro of this name with the names of all kernels of `attention::sm90::fp8::instances`,
