@@ -1,18 +1,37 @@
 //! Decode attention beside torch's back ends: one query a sequence, in bf16, replayed as a graph on both
 //! sides. Rates are those of the keys and values that are read, once; the column beside them is their share
-//! of what a copy reaches. A cache in e4m3 is beside torch's in bf16.
+//! of what a copy reaches. A cache in e4m3 is beside torch's in bf16. Rows with ALiBi and with a soft cap
+//! have no peers; they are to be set beside those without.
 
 use half::bf16;
 use ironwarp::graph::Graph;
-use ironwarp::ops::attention::{CacheScales, Decode, Heads, HeadsMut, Pages, Rotary};
+use ironwarp::ops::attention::{CacheScales, Decode, DecodePlan, Heads, HeadsMut, Pages, Rotary};
 use ironwarp::ops::tuning::Tuner;
 use ironwarp::tensor::Element;
 use ironwarp::{DeviceBuffer, Stream};
 use ironwarp_benches::{Outcome, Session, Work, numbers};
 use num::E4M3;
-use reference::attention::{Band, Rows, Sides, attention as oracle};
+use reference::attention::{Band, Rows, Sides, attention_with as oracle};
 use serde_json::json;
 use testkit::{compare, tolerance};
+
+/// The score function of a row.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Pattern {
+    /// None.
+    Plain,
+    /// ALiBi, with slopes of heads as their authors have them.
+    Alibi,
+    /// A soft cap, which many scores reach.
+    SoftCap,
+}
+
+const CAP: f32 = 1.0;
+
+/// The slope of a head: from a half down to 2^-8.
+fn slope(head: usize, heads: usize) -> f32 {
+    (-8.0 * (head + 1) as f32 / heads as f32).exp2()
+}
 
 /// A row of the table.
 #[derive(Clone, Copy)]
@@ -30,6 +49,7 @@ pub struct Step {
     pub appends: bool,
     /// Whether the cache is in e4m3.
     pub is_e4m3: bool,
+    pub pattern: Pattern,
 }
 
 pub const STEP: Step = Step {
@@ -42,9 +62,10 @@ pub const STEP: Step = Step {
     is_ragged: false,
     appends: false,
     is_e4m3: false,
+    pattern: Pattern::Plain,
 };
 
-const STEPS: [Step; 17] = [
+const STEPS: [Step; 27] = [
     STEP,
     Step { page: Some(16), ..STEP },
     Step { page: Some(64), ..STEP },
@@ -62,13 +83,26 @@ const STEPS: [Step; 17] = [
     Step { is_e4m3: true, page: Some(16), ..STEP },
     Step { is_e4m3: true, page: Some(16), appends: true, ..STEP },
     Step { is_e4m3: true, size: 64, ..STEP },
+    Step { pattern: Pattern::Alibi, ..STEP },
+    Step { pattern: Pattern::SoftCap, ..STEP },
+    Step { pattern: Pattern::Alibi, page: Some(16), ..STEP },
+    Step { pattern: Pattern::SoftCap, batch: 1, ..STEP },
+    Step { pattern: Pattern::Alibi, size: 64, ..STEP },
+    Step { pattern: Pattern::SoftCap, size: 64, ..STEP },
+    Step { pattern: Pattern::SoftCap, size: 256, batch: 16, heads: 16, kv_heads: 8, ..STEP },
+    Step { pattern: Pattern::SoftCap, is_e4m3: true, ..STEP },
+    Step { pattern: Pattern::Alibi, is_e4m3: true, size: 64, ..STEP },
+    Step { pattern: Pattern::SoftCap, is_e4m3: true, size: 64, ..STEP },
 ];
 /// For the software device.
-const SMALL: [Step; 4] = [
+const SMALL: [Step; 7] = [
     Step { batch: 2, keys: 200, heads: 4, kv_heads: 2, ..STEP },
     Step { batch: 2, keys: 208, heads: 4, kv_heads: 2, page: Some(16), is_ragged: true, ..STEP },
     Step { batch: 2, keys: 208, heads: 4, kv_heads: 2, page: Some(16), appends: true, ..STEP },
     Step { batch: 2, keys: 208, heads: 4, kv_heads: 2, page: Some(16), appends: true, is_e4m3: true, ..STEP },
+    Step { batch: 2, keys: 200, heads: 4, kv_heads: 2, pattern: Pattern::Alibi, ..STEP },
+    Step { batch: 2, keys: 208, heads: 4, kv_heads: 2, pattern: Pattern::SoftCap, page: Some(16), ..STEP },
+    Step { batch: 2, keys: 200, heads: 4, kv_heads: 2, pattern: Pattern::Alibi, is_e4m3: true, ..STEP },
 ];
 /// Launches of a graph, at least, where a launch is short.
 const GRAPH_LAUNCHES: usize = 64;
@@ -95,6 +129,8 @@ struct Set<T> {
     scales: DeviceBuffer<f32>,
     table: DeviceBuffer<i32>,
     lengths: DeviceBuffer<i32>,
+    /// Of heads, for ALiBi.
+    slopes: DeviceBuffer<f32>,
     /// The last key of each sequence, and its values.
     new: [DeviceBuffer<bf16>; 2],
     /// Cosines and sines of an angle of 0: what is rotated stays as it is.
@@ -104,7 +140,12 @@ struct Set<T> {
 
 impl Step {
     fn name(self) -> String {
-        format!("attention_decode{}_{}", if self.is_e4m3 { "_e4m3" } else { "" }, self.size)
+        let pattern = match self.pattern {
+            Pattern::Plain => "",
+            Pattern::Alibi => "_alibi",
+            Pattern::SoftCap => "_soft_cap",
+        };
+        format!("attention_decode{pattern}{}_{}", if self.is_e4m3 { "_e4m3" } else { "" }, self.size)
     }
 
     fn shape(self) -> String {
@@ -166,7 +207,13 @@ impl Step {
         (2 * keys * self.kv_heads * self.size * element) as u64
     }
 
+    /// Without its pattern.
     fn decode<T: Cached>(self, set: &mut Set<T>) -> Decode<'_> {
+        self.call(set).0
+    }
+
+    /// The same, and slopes.
+    fn call<T: Cached>(self, set: &mut Set<T>) -> (Decode<'_>, &DeviceBuffer<f32>) {
         let (queries, out) =
             (Heads::new(&set.queries, self.queries()), HeadsMut::new(&mut set.out, self.queries()));
         let [keys, values] = &mut set.cache;
@@ -187,9 +234,38 @@ impl Step {
             decode
         };
         let decode = if self.is_ragged { decode.lengths(&set.lengths) } else { decode };
-        match self.page {
+        let decode = match self.page {
             Some(_) => decode.pages(Pages::new(&set.table, self.pages_each())),
             None => decode,
+        };
+        (decode, &set.slopes)
+    }
+
+    /// The score of the last head in place of this, so many keys before the query.
+    fn modify(self, score: f64, distance: usize) -> f64 {
+        match self.pattern {
+            Pattern::Plain => score,
+            Pattern::Alibi => score - f64::from(slope(self.heads - 1, self.heads)) * distance as f64,
+            Pattern::SoftCap => f64::from(CAP) * (score / f64::from(CAP)).tanh(),
+        }
+    }
+
+    /// Queues the row's call.
+    fn run<T: Cached>(self, set: &mut Set<T>, stream: &Stream) -> ironwarp::Result<()> {
+        let (decode, slopes) = self.call(set);
+        match self.pattern {
+            Pattern::Plain => decode.run(stream),
+            Pattern::Alibi => decode.alibi(slopes)?.run(stream),
+            Pattern::SoftCap => decode.soft_cap(CAP)?.run(stream),
+        }
+    }
+
+    fn explain<T: Cached>(self, set: &mut Set<T>, stream: &Stream) -> ironwarp::Result<DecodePlan> {
+        let (decode, slopes) = self.call(set);
+        match self.pattern {
+            Pattern::Plain => decode.explain(stream),
+            Pattern::Alibi => decode.alibi(slopes)?.explain(stream),
+            Pattern::SoftCap => decode.soft_cap(CAP)?.explain(stream),
         }
     }
 
@@ -203,13 +279,13 @@ impl Step {
         let count = session.rotation(self.bytes());
         let mut sets =
             (0..count).map(|_| host.upload(self, &stream)).collect::<ironwarp::Result<Vec<_>>>()?;
-        println!("{}", self.decode(&mut sets[0]).explain(&stream)?);
+        println!("{}", self.explain(&mut sets[0], &stream)?);
         // Loads the kernels. A capture cannot load them.
-        self.decode(&mut sets[0]).run(&stream)?;
+        self.run(&mut sets[0], &stream)?;
         host.check(self, &sets[0].out.to_vec(&stream)?)?;
         let rounds = if count > 1 { GRAPH_LAUNCHES.div_ceil(count) } else { 1 };
         let mut graph = Graph::capture(&stream, sets, |stream, sets| {
-            (0..rounds).try_for_each(|_| sets.iter_mut().try_for_each(|set| self.decode(set).run(stream)))
+            (0..rounds).try_for_each(|_| sets.iter_mut().try_for_each(|set| self.run(set, stream)))
         })?;
         let (peers, group) = (self.peers(count), (rounds * count) as u64);
         let work = Work::Bytes(self.bytes());
@@ -252,7 +328,8 @@ impl Step {
             json!({ "prepare": format!("attention.{op}_decode"), "batch": batch, "keys": keys,
                 "heads": heads, "kv_heads": kv_heads, "size": size, "sets": sets })
         };
-        ["cudnn", "flash"].iter().filter(|_| !self.is_ragged && !self.appends).map(request).collect()
+        let has_peers = !self.is_ragged && !self.appends && self.pattern == Pattern::Plain;
+        ["cudnn", "flash"].iter().filter(|_| has_peers).map(request).collect()
     }
 }
 
@@ -272,6 +349,7 @@ impl<T: Cached> Host<T> {
     fn upload(&self, step: Step, stream: &Stream) -> ironwarp::Result<Set<T>> {
         let lengths: Vec<i32> = step.lengths().into_iter().map(|length| length as i32).collect();
         let [new_keys, new_values] = self.cache.each_ref().map(|rows| step.last_rows(rows));
+        let slopes: Vec<f32> = (0..step.heads).map(|head| slope(head, step.heads)).collect();
         let pairs = if step.appends { step.keys * step.size / 2 } else { 0 };
         Ok(Set {
             new: [
@@ -290,6 +368,7 @@ impl<T: Cached> Host<T> {
             scales: DeviceBuffer::from_slice(stream, &vec![1.0; step.kv_heads])?,
             table: DeviceBuffer::from_slice(stream, &step.table())?,
             lengths: DeviceBuffer::from_slice(stream, &lengths)?,
+            slopes: DeviceBuffer::from_slice(stream, &slopes)?,
             out: DeviceBuffer::zeroed(stream, self.queries.len())?,
         })
     }
@@ -308,8 +387,12 @@ impl<T: Cached> Host<T> {
         let rows = |data| Rows { data, strides: [0, size, 0] };
         let operands = [rows(&queries[..]), rows(&cached[0][..]), rows(&cached[1][..])];
         let scale = 1.0 / f64::from((size as f32).sqrt());
-        let want = oracle(sides, operands, Band::default(), scale);
-        let limit = tolerance::ATTENTION_BF16.tolerance();
+        let modify = |score, [_, _, _, key]: [usize; 4]| Some(step.modify(score, keys - 1 - key));
+        let want = oracle(sides, operands, Band::default(), scale, modify);
+        let mut limit = tolerance::ATTENTION_BF16.tolerance();
+        if step.pattern == Pattern::SoftCap {
+            limit.relative += tolerance::ATTENTION_SOFT_CAP.tolerance().relative * f64::from(CAP);
+        }
         let what = format!("{} {}", step.name(), step.shape());
         compare::rounded(&what, &got[at..at + size], &want.value, &want.magnitude, &[size], limit)?;
         Ok(())

@@ -78,6 +78,8 @@ const ROUND_F16: f64 = 1.0 / (1u64 << 11) as f64;
 const ROUND_BF16: f64 = 1.0 / (1u64 << 8) as f64;
 /// The relative error of functions of 16-bit floats before the final rounding.
 const SHORT: f64 = 1.0 / (1u64 << 16) as f64;
+/// The relative error of the f32 function `tanh.approx`.
+const TANH: f64 = 1.0 / (1u64 << 11) as f64;
 /// Half a unit in the last place of e4m3, relative.
 const ROUND_E4M3: f64 = 1.0 / (1u64 << 4) as f64;
 /// Where tensor cores cut the terms of a sum of 8-bit products off, relative to the largest.
@@ -349,6 +351,8 @@ table! {
         "As in bf16, with f16, of which the subnormal numbers may be off by one step.";
     ATTENTION_LSE = "attention, log-sum-exp", 16.0 * ROUND_F32, 8.0 * ROUND_F32, SquareRoot,
         "Scores as the tensor core sums them (gemm, 16 bits); a product with the scale, a sum of positive terms and a logarithm by lg2.approx (2^-22) are a few roundings more.";
+    ATTENTION_SOFT_CAP = "attention, what a soft cap of 1 adds", TANH, 2.0 * TANH, None,
+        "A capped score errs as tanh.approx does, by 2^-11 of the cap, and so does a log-sum-exp: absolute. A weight is divided by the sum of others, which err the other way: relative.";
     GEMM_TIME = "estimated time of a product", 0.25, 0.0, None,
         "Of the logarithm of the time: a model of few figures for a whole device, against one measurement of each shape. It only orders kernels, and the tests check apart which one comes first.";
     GEMM_TIME_F32 = "estimated time of a product in f32", 0.35, 0.0, None,

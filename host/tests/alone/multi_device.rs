@@ -2,6 +2,8 @@
 //! asked for two. A process of its own, since it sets the variable for that.
 
 use crate::common::{Bench, expect_error, kernels};
+use half::bf16;
+use ironwarp::ops::attention::{Decode, Heads, HeadsMut};
 use ironwarp::ops::elementwise::{BinaryOp, binary};
 use ironwarp::ops::gemm::{Matmul, Matrix, MatrixMut};
 use ironwarp::{Device, DeviceBuffer, Error, Event, LaunchConfig, PinnedBuffer, Result, Tensor};
@@ -28,6 +30,21 @@ fn ops_refuse(here: &Bench, there: &Bench) -> Result<()> {
         let sum = binary(&here.stream, BinaryOp::Add, x, y);
         expect_error("add", sum, |e| matches!(e, Error::DeviceMismatch { .. }))?;
     }
+    slopes_refuse(here, &far)
+}
+
+/// Slopes of decode attention that lie on the other device.
+fn slopes_refuse(here: &Bench, far: &DeviceBuffer<f32>) -> Result<()> {
+    if here.device.arch().major < 8 {
+        return Ok(());
+    }
+    let sides = [1, 1, 16, 8];
+    let rows = DeviceBuffer::<bf16>::zeroed(&here.stream, sides.iter().product())?;
+    let mut out = DeviceBuffer::<bf16>::zeroed(&here.stream, rows.len())?;
+    let heads = Heads::new(&rows, sides);
+    let decode = Decode::new(heads, heads, heads, HeadsMut::new(&mut out, sides)).alibi(far)?;
+    let is_it = |e: &Error| matches!(e, Error::DeviceMismatch { expected: 0, got: 1, .. });
+    expect_error("slopes", decode.run(&here.stream), is_it)?;
     Ok(())
 }
 

@@ -3,7 +3,8 @@
 use crate::attention_case::{Number, Outcome, device};
 use ironwarp::DType;
 use reference::attention::Attended;
-use testkit::{compare, tolerance};
+use testkit::compare;
+use testkit::tolerance::{self, Tolerance};
 
 /// Whether the device has decode kernels for every head size and number of queries; else the test is skipped.
 pub fn decodes() -> Outcome<bool> {
@@ -24,17 +25,33 @@ fn has(is_able: fn(u32, u32) -> bool, of: &str) -> Outcome<bool> {
     Ok(is_able)
 }
 
-/// The result is the oracle's. `shape`: sequences, queries, heads, head size.
-pub fn is_output<T: Number>(what: &str, got: &[T], want: &Attended, shape: [usize; 4]) -> Outcome {
+/// The result is the oracle's. `shape`: sequences, queries, heads, head size. `more` is what the score
+/// function adds to the errors of weights.
+pub fn is_output<T: Number>(
+    what: &str,
+    got: &[T],
+    want: &Attended,
+    shape: [usize; 4],
+    more: Tolerance,
+) -> Outcome {
     let row = if T::DTYPE == DType::BF16 { tolerance::ATTENTION_BF16 } else { tolerance::ATTENTION_F16 };
-    compare::rounded(what, got, &want.value, &want.magnitude, &shape, row.tolerance())?;
+    let Tolerance { absolute, relative } = row.tolerance();
+    let limit = Tolerance { absolute, relative: relative + more.relative };
+    compare::rounded(what, got, &want.value, &want.magnitude, &shape, limit)?;
     Ok(())
 }
 
-/// The log-sum-exps are the oracle's. `shape`: that of the result.
-pub fn are_log_sum_exps(what: &str, got: &[f32], want: &Attended, shape: [usize; 4]) -> Outcome {
+/// The log-sum-exps are the oracle's. `shape`: that of the result. `more` is what the score function adds.
+pub fn are_log_sum_exps(
+    what: &str,
+    got: &[f32],
+    want: &Attended,
+    shape: [usize; 4],
+    more: Tolerance,
+) -> Outcome {
     let [sequences, queries, heads, size] = shape;
-    let limit = tolerance::ATTENTION_LSE.for_terms(size);
+    let Tolerance { absolute, relative } = tolerance::ATTENTION_LSE.for_terms(size);
+    let limit = Tolerance { absolute: absolute + more.absolute, relative };
     let (value, magnitude) = (&want.log_sum_exp, &want.log_sum_exp_magnitude);
     let shape = [sequences, heads, queries];
     compare::accumulated(&format!("{what}, lse"), got, value, magnitude, &shape, limit)?;

@@ -3,6 +3,7 @@
 mod attention_case;
 mod decode_case;
 mod fade_case;
+mod pattern_case;
 #[path = "../common/refusal.rs"]
 mod refusal;
 

@@ -8,11 +8,15 @@ use ironwarp::ops::attention::{Decode, DecodePlan, Heads, HeadsMut, Mask, Pages}
 use ironwarp::ops::tuning::{Source, Tuner, Tuning};
 use ironwarp::{DeviceBuffer, Stream};
 use reference::attention::{Attended, Band, Cache, Rows, Sides, decode_with as oracle};
+use testkit::tolerance::Tolerance;
 use testkit::{Family, bitwise_equal, input};
 
 /// With a score function.
 #[path = "ops_attention_decode_functions.rs"]
 mod functions;
+/// With ALiBi and a soft cap.
+#[path = "ops_attention_decode_patterns.rs"]
+mod patterns;
 
 #[derive(Debug, Clone, Copy)]
 struct Case {
@@ -56,6 +60,16 @@ const SPARE_PAGES: usize = 2;
 /// Keys of the longest sequence's matrix that it does not have.
 const SPARE_KEYS: usize = 3;
 
+impl Case {
+    /// The number of a key's row in a cache of these sides, with so many numbers of a sequence in the table.
+    fn place(&self, sides: [usize; 4], (table, each): (&[i32], usize), sequence: usize, key: usize) -> usize {
+        match self.page {
+            None => sequence * sides[1] + key,
+            Some(page) => table[sequence * each + key / page] as usize * page + key % page,
+        }
+    }
+}
+
 /// Operands on the host. What no sequence has is no number.
 struct Operands<T> {
     queries: Vec<T>,
@@ -92,10 +106,7 @@ impl<T: Number> Operands<T> {
             for (sequence, &length) in lengths.iter().enumerate() {
                 let values: Vec<T> = input(family, seed + operand + 16 * sequence as u64, length * row);
                 for (key, values) in values.chunks(row.max(1)).enumerate() {
-                    let place = match case.page {
-                        None => sequence * sides[1] + key,
-                        Some(page) => table[sequence * each + key / page] as usize * page + key % page,
-                    };
+                    let place = case.place(sides, (&table, each), sequence, key);
                     data[place * row..(place + 1) * row].copy_from_slice(values);
                 }
             }
@@ -117,6 +128,8 @@ struct Setup<T> {
     operands: Operands<T>,
     queries: DeviceBuffer<T>,
     cache: [DeviceBuffer<T>; 2],
+    /// The last keys of each sequence and their values, where they are not in the cache yet.
+    new: Option<[DeviceBuffer<T>; 2]>,
     table: DeviceBuffer<i32>,
     lengths: DeviceBuffer<i32>,
     out: DeviceBuffer<T>,
@@ -135,6 +148,7 @@ impl<T: Number> Setup<T> {
                 DeviceBuffer::from_slice(stream, &operands.cache[0])?,
                 DeviceBuffer::from_slice(stream, &operands.cache[1])?,
             ],
+            new: None,
             table: DeviceBuffer::from_slice(stream, &operands.table)?,
             lengths: DeviceBuffer::from_slice(stream, &lengths)?,
             out: DeviceBuffer::from_slice(stream, &vec![T::from_f64(f64::NAN); rows * case.size])?,
@@ -146,12 +160,21 @@ impl<T: Number> Setup<T> {
     fn decode(&mut self) -> Decode<'_> {
         let Case { queries, heads, size, .. } = self.case;
         let sides = [self.case.lengths.len(), queries, heads, size];
-        let heads = |buffer| Heads::new::<T>(buffer, self.operands.sides);
-        let (keys, values) = (heads(&self.cache[0]), heads(&self.cache[1]));
-        let mut decode =
-            Decode::new(Heads::new(&self.queries, sides), keys, values, HeadsMut::new(&mut self.out, sides))
-                .mask(Mask::window(self.case.left, self.case.right))
-                .log_sum_exp(&mut self.logarithms);
+        let (queries, out) = (Heads::new(&self.queries, sides), HeadsMut::new(&mut self.out, sides));
+        let [keys, values] = &mut self.cache;
+        let mut decode = match &self.new {
+            None => {
+                let [keys, values] = [&*keys, &*values].map(|buffer| Heads::new(buffer, self.operands.sides));
+                Decode::new(queries, keys, values, out)
+            }
+            Some([new_keys, new_values]) => {
+                let of_new = [sides[0], sides[1], self.case.kv_heads, size];
+                let kept = [keys, values].map(|buffer| HeadsMut::new(buffer, self.operands.sides));
+                let new = [Heads::new(new_keys, of_new), Heads::new(new_values, of_new)];
+                Decode::appending(queries, kept, new, out)
+            }
+        };
+        decode = decode.mask(Mask::window(self.case.left, self.case.right)).log_sum_exp(&mut self.logarithms);
         if self.case.page.is_some() {
             decode = decode.pages(Pages::new(&self.table, self.operands.each));
         }
@@ -217,11 +240,16 @@ impl<T: Number> Setup<T> {
     }
 
     fn compare_with(&self, stream: &Stream, plan: &DecodePlan, want: Attended) -> Outcome {
+        self.compare_within(stream, plan, want, Tolerance::EXACT)
+    }
+
+    /// The same with errors that a score function adds.
+    fn compare_within(&self, stream: &Stream, plan: &DecodePlan, want: Attended, more: Tolerance) -> Outcome {
         let Case { lengths, queries, heads, size, .. } = self.case;
         let what = format!("{plan}: {:?}", self.case);
         let shape = [lengths.len(), queries, heads, size];
-        is_output(&what, &self.out.to_vec(stream)?, &want, shape)?;
-        are_log_sum_exps(&what, &self.logarithms.to_vec(stream)?, &want, shape)
+        is_output(&what, &self.out.to_vec(stream)?, &want, shape, more)?;
+        are_log_sum_exps(&what, &self.logarithms.to_vec(stream)?, &want, shape, more)
     }
 }
 

@@ -8,11 +8,15 @@ use ironwarp::ops::attention::{CacheScales, Decode, Heads, HeadsMut, Mask, Pages
 use ironwarp::{DeviceBuffer, Error, Stream};
 use num::E4M3;
 use reference::attention::{Attended, Band, Cache, Rows, Sides, decode_with as oracle};
+use testkit::tolerance::Tolerance;
 use testkit::{Family, bitwise_equal, input};
 
 /// With a score function.
 #[path = "ops_attention_decode_e4m3_functions.rs"]
 mod functions;
+/// With ALiBi and a soft cap.
+#[path = "ops_attention_decode_e4m3_patterns.rs"]
+mod patterns;
 
 #[derive(Debug, Clone, Copy)]
 struct Case {
@@ -264,11 +268,16 @@ impl<T: Number> Setup<T> {
 
     /// The results are the oracle's.
     fn compare_with(&self, stream: &Stream, want: &Attended) -> Outcome {
+        self.compare_within(stream, want, Tolerance::EXACT)
+    }
+
+    /// The same with errors that a score function adds.
+    fn compare_within(&self, stream: &Stream, want: &Attended, more: Tolerance) -> Outcome {
         let Case { lengths, queries, heads, size, .. } = self.case;
         let what = format!("{:?}", self.case);
         let shape = [lengths.len(), queries, heads, size];
-        is_output(&what, &self.out.to_vec(stream)?, want, shape)?;
-        are_log_sum_exps(&what, &self.logarithms.to_vec(stream)?, want, shape)
+        is_output(&what, &self.out.to_vec(stream)?, want, shape, more)?;
+        are_log_sum_exps(&what, &self.logarithms.to_vec(stream)?, want, shape, more)
     }
 }
 

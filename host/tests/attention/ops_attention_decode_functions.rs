@@ -22,6 +22,38 @@ impl<T: Number> Setup<T> {
         }
     }
 
+    /// Makes the last keys of each sequence new ones, as many as queries: no numbers lie in their places.
+    pub(super) fn make_new(&mut self, stream: &Stream) -> Outcome {
+        let Case { lengths, queries, kv_heads, size, .. } = self.case;
+        let Operands { sides, ref table, each, .. } = self.operands;
+        let row = kv_heads * size;
+        let mut new = [Vec::new(), Vec::new()];
+        for (operand, new) in new.iter_mut().enumerate() {
+            let mut kept = self.operands.cache[operand].clone();
+            for (sequence, &length) in lengths.iter().enumerate() {
+                for key in length - queries..length {
+                    let place = self.case.place(sides, (table, each), sequence, key);
+                    let last = &mut kept[place * row..][..row];
+                    new.extend_from_slice(last);
+                    last.fill(T::from_f64(f64::NAN));
+                }
+            }
+            self.cache[operand].copy_from_slice(stream, &kept)?;
+        }
+        let [keys, values] = new;
+        self.new =
+            Some([DeviceBuffer::from_slice(stream, &keys)?, DeviceBuffer::from_slice(stream, &values)?]);
+        Ok(())
+    }
+
+    /// The cache is as it was before its last keys were made new ones.
+    pub(super) fn compare_cache(&self, stream: &Stream) -> Outcome {
+        for (cache, want) in self.cache.iter().zip(&self.operands.cache) {
+            bitwise_equal("the cache", &cache.to_vec(stream)?, want)?;
+        }
+        Ok(())
+    }
+
     fn check_function(&mut self, stream: &Stream, arguments: &Arguments) -> Outcome {
         let fading = arguments.upload(stream)?;
         let plan = fading.modified(self.decode()).explain(stream)?;
@@ -146,40 +178,10 @@ fn new_keys_with_a_function() -> Outcome {
     let stream = device()?.stream()?;
     let case = Case { lengths: &[100, 2, 65], queries: 2, right: Some(0), blocks: Some(3), ..PLAIN };
     let mut setup = Setup::<bf16>::new(&case, &stream)?;
-    let row = case.kv_heads * case.size;
-    let most = setup.operands.sides[1];
-    let mut new = [Vec::new(), Vec::new()];
-    for (which, new) in new.iter_mut().enumerate() {
-        let mut kept = setup.operands.cache[which].clone();
-        for (sequence, &length) in case.lengths.iter().enumerate() {
-            let end = (sequence * most + length) * row;
-            let last = &mut kept[end - case.queries * row..end];
-            new.extend_from_slice(last);
-            last.fill(bf16::NAN);
-        }
-        setup.cache[which].copy_from_slice(&stream, &kept)?;
-    }
-    let new = [DeviceBuffer::from_slice(&stream, &new[0])?, DeviceBuffer::from_slice(&stream, &new[1])?];
+    setup.make_new(&stream)?;
     let arguments = arguments(&setup, 3, 4);
-    let fading = arguments.upload(&stream)?;
-    let plan = setup.decode().explain(&stream)?;
-    let sides = [case.lengths.len(), case.queries, case.heads, case.size];
-    let of_new = [sides[0], sides[1], case.kv_heads, case.size];
-    let Setup { queries, cache: [keys, values], out, logarithms, lengths, operands, .. } = &mut setup;
-    let kept = [keys, values].map(|buffer| HeadsMut::new(buffer, operands.sides));
-    let rows = [Heads::new(&new[0], of_new), Heads::new(&new[1], of_new)];
-    let decode = Decode::appending(Heads::new(&*queries, sides), kept, rows, HeadsMut::new(out, sides))
-        .mask(Mask::CAUSAL)
-        .lengths(&*lengths)
-        .log_sum_exp(&mut *logarithms)
-        .blocks(3);
-    fading.modified(decode).run(&stream)?;
-    let want = setup.oracle_with(|score, place| arguments.modify(case.lengths, score, place));
-    setup.compare_with(&stream, &plan, want)?;
-    for (cache, want) in setup.cache.iter().zip(&setup.operands.cache) {
-        bitwise_equal("the cache", &cache.to_vec(&stream)?, want)?;
-    }
-    Ok(())
+    setup.check_function(&stream, &arguments)?;
+    setup.compare_cache(&stream)
 }
 
 /// Lengths below 0 and beyond the most: the function is asked of no key that there is not.

@@ -50,6 +50,41 @@ impl ScoreFunction for SoftCap {
     }
 }
 
+/// [`Alibi`], or a [`SoftCap`] where it has no slopes: decode kernels have both, as they wait for memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, KernelArgs)]
+pub struct Pattern {
+    /// With slopes, or with null.
+    pub alibi: Alibi,
+    /// In place of it.
+    pub soft_cap: SoftCap,
+}
+
+impl Pattern {
+    #[inline(always)]
+    const fn has_slopes(&self) -> bool {
+        !self.alibi.slopes.is_null()
+    }
+}
+
+impl ScoreFunction for Pattern {
+    #[inline(always)]
+    fn factor(&self) -> f32 {
+        if self.has_slopes() { self.alibi.factor() } else { self.soft_cap.factor() }
+    }
+
+    #[inline(always)]
+    fn score<N: Real>(&self, score: N, at: Position) -> N {
+        if self.has_slopes() { self.alibi.score(score, at) } else { self.soft_cap.score(score, at) }
+    }
+
+    /// One branch for all, and a slope that is loaded once.
+    #[inline(always)]
+    fn scores<const N: usize>(&self, scores: [f32; N], at: [Position; N]) -> [f32; N] {
+        if self.has_slopes() { self.alibi.scores(scores, at) } else { self.soft_cap.scores(scores, at) }
+    }
+}
+
 /// A number added to each score.
 ///
 /// Strides count modulo 2^64: one of -1 from a query to the next, with the number of query 0 and key 0 in the
@@ -130,5 +165,37 @@ impl ScoreFunction for BlockSparse {
         let first = u64::from(at.head) * self.head + row;
         // SAFETY: whoever launches the kernel passes a byte for each pair of blocks.
         unsafe { *self.layout.add(first as usize).add((at.key >> exponent) as usize) != 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Alibi, Pattern, Position, ScoreFunction, SoftCap};
+
+    const SCORES: [f32; 4] = [-3.5, 0.0, 0.25, 40.0];
+
+    /// One score after the other.
+    fn one_by_one(function: &impl ScoreFunction, at: [Position; 4]) -> [f32; 4] {
+        core::array::from_fn(|i| function.score(SCORES[i], at[i]) * function.factor())
+    }
+
+    #[test]
+    fn a_pattern_is_the_function_that_it_stands_for() {
+        let at = [-2.0, -1.0, 0.0, 1.0].map(|distance| {
+            let key = (10.0 + distance) as u32;
+            Position { batch: 0, head: 1, query: 10, key, distance }
+        });
+        let slopes = [0.5, 0.25];
+        let (alibi, none) = (Alibi { slopes: slopes.as_ptr() }, Alibi { slopes: core::ptr::null() });
+        let soft_cap = SoftCap { cap: 2.0, reciprocal: 0.5 };
+        let with_slopes = Pattern { alibi, soft_cap };
+        assert_eq!(one_by_one(&alibi, at), [-4.0, -0.25, 0.25, 39.75]);
+        assert_eq!(one_by_one(&with_slopes, at), one_by_one(&alibi, at));
+        assert_eq!(with_slopes.scores(SCORES, at), one_by_one(&alibi, at));
+        let with_cap = Pattern { alibi: none, soft_cap };
+        let capped = one_by_one(&soft_cap, at);
+        assert!(capped[0] < -1.8 && capped[1] == 0.0 && capped[2] < 0.25 && capped[3] <= 2.0, "{capped:?}");
+        assert_eq!(one_by_one(&with_cap, at), capped);
+        assert_eq!(with_cap.scores(SCORES, at), capped);
     }
 }

@@ -101,6 +101,16 @@ pub trait ScoreFunction: Copy + 'static {
         score
     }
 
+    /// The scores in place of these, of several places: minus infinity where the query does not see the key.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn scores<const N: usize>(&self, scores: [f32; N], at: [Position; N]) -> [f32; N] {
+        core::array::from_fn(|i| {
+            let modified = self.score(scores[i], at[i]) * self.factor();
+            if self.mask(at[i]) { modified } else { f32::NEG_INFINITY }
+        })
+    }
+
     /// Whether the query sees the key. (And only if the band of the problem shows it as well.)
     #[inline(always)]
     fn mask(&self, at: Position) -> bool {

@@ -22,6 +22,17 @@ const TESTS: &str = "host/tests/";
 struct Kernel {
     name: String,
     path: String,
+    /// Whether it is compiled for Hopper alone.
+    is_for_hopper: bool,
+    /// The score function that it is compiled with, by [`FUNCTIONS`].
+    function: Option<String>,
+}
+
+impl Kernel {
+    fn new(name: &str, path: &str) -> Self {
+        let is_for_hopper = path.contains("/sm90/");
+        Kernel { name: name.to_owned(), path: path.to_owned(), is_for_hopper, function: None }
+    }
 }
 
 /// Checks the shipped families: those with a budget.
@@ -45,7 +56,7 @@ fn budgeted(kernel: &Kernel, family: &Manifest, budget: &Budget) -> Vec<String> 
     let missing = family
         .archs
         .iter()
-        .filter(|arch| !is_for_hopper(&kernel.path) || arch.capability >= HOPPER)
+        .filter(|arch| !kernel.is_for_hopper || arch.capability >= HOPPER)
         .filter(|arch| !lines.is_some_and(|lines| lines.contains_key(&(kernel.name.clone(), **arch))));
     missing
         .map(|arch| format!("{}: kernel `{}` has no budget line for {arch}", kernel.path, kernel.name))
@@ -59,11 +70,11 @@ const HOPPER: u16 = 90;
 const HOPPER_LIST: &str = "for_each_sm90_kernel";
 /// The folder with the families.
 const FAMILIES: &str = "kernels-gpu/";
-
-/// Whether the file lies in the part of a family that is compiled for Hopper alone.
-fn is_for_hopper(path: &str) -> bool {
-    path.contains("/sm90/")
-}
+/// Macro that compiles decode kernels with a score function, which it names first. The host launches them by
+/// the function's table.
+const FUNCTIONS: &str = "decode_score_kernels! {";
+/// Its heading of kernels for Hopper.
+const FOR_HOPPER: &str = "e4m3";
 
 /// The op is the file under `host/src/ops` that launches the kernel; test and bench go by its name, and the
 /// test compares with the oracle.
@@ -71,11 +82,12 @@ fn accompanied(kernel: &Kernel, sources: &[Source]) -> Vec<String> {
     let finding = |what: String| format!("{}: kernel `{}` has no {what}", kernel.path, kernel.name);
     // Those for Hopper are launched by a list of all of their family's.
     let family = kernel.path.strip_prefix(FAMILIES).and_then(|path| path.split('/').next());
-    let list =
-        family.filter(|_| is_for_hopper(&kernel.path)).map(|family| format!("{family}::{HOPPER_LIST}"));
+    let list = family.filter(|_| kernel.is_for_hopper).map(|family| format!("{family}::{HOPPER_LIST}"));
+    let table = kernel.function.as_ref().map(|function| format!("{function}::DECODE"));
+    // A kernel of a table is of no list.
+    let by = table.or(list);
     let launches = |source: &Source| {
-        mentions(source, &kernel.name)
-            || list.as_ref().is_some_and(|list| source.code.contains(list.as_str()))
+        mentions(source, &kernel.name) || by.as_ref().is_some_and(|by| source.code.contains(by.as_str()))
     };
     let launching = sources.iter().filter(|source| op_name(&source.path).is_some() && launches(source));
     let ops: BTreeSet<&str> = launching.filter_map(|source| op_name(&source.path)).collect();
@@ -122,7 +134,7 @@ fn made_by_macros(written: &[Kernel], family: &Manifest, budget: &Budget) -> Vec
     let lines = budget.lines.get(&family.library).into_iter().flatten();
     let names: BTreeSet<&String> = lines.map(|((name, _), _)| name).collect();
     let made = names.into_iter().filter(|name| written.iter().all(|kernel| kernel.name != **name));
-    made.map(|name| Kernel { name: name.clone(), path: family.path.display().to_string() }).collect()
+    made.map(|name| Kernel::new(name, &family.path.display().to_string())).collect()
 }
 
 /// Functions behind a `#[kernel]` attribute.
@@ -130,14 +142,27 @@ fn kernels_in(sources: &[Source], folder: &str) -> Vec<Kernel> {
     let mut kernels = Vec::new();
     for source in sources.iter().filter(|source| source.path.starts_with(folder)) {
         let mut is_kernel = false;
+        // As far as the macro has said.
+        let (mut function, mut is_for_hopper) = (None, false);
         for line in source.code.lines() {
+            if line.starts_with('}') || line.ends_with(FUNCTIONS) {
+                (function, is_for_hopper) = (line.ends_with(FUNCTIONS).then(String::new), false);
+            }
+            if let (Some(function), Some(heading)) = (&mut function, line.trim().strip_suffix(':')) {
+                match heading {
+                    FOR_HOPPER => is_for_hopper = true,
+                    _ => heading.clone_into(function),
+                }
+            }
             is_kernel |= line.trim_start().starts_with("#[kernel")
                 || line.trim_start().starts_with("#[cuda_std::kernel");
             let mut names = words(line).skip_while(|(word, _)| *word != "fn").skip(1);
             if let Some((name, _)) = names.next().filter(|_| is_kernel) {
                 // `fn $name` is a macro's, which names none by itself.
                 if !line.contains("fn $") {
-                    kernels.push(Kernel { name: name.to_owned(), path: source.path.clone() });
+                    let kernel = Kernel::new(name, &source.path);
+                    let is_for_hopper = is_for_hopper || kernel.is_for_hopper;
+                    kernels.push(Kernel { is_for_hopper, function: function.clone(), ..kernel });
                 }
                 is_kernel = false;
             }
@@ -176,7 +201,7 @@ mod tests {
     }
 
     fn kernel() -> Kernel {
-        Kernel { name: "saxpy_f32".into(), path: "kernels-gpu/basic/src/saxpy.rs".into() }
+        Kernel::new("saxpy_f32", "kernels-gpu/basic/src/saxpy.rs")
     }
 
     #[test]
@@ -214,12 +239,25 @@ mod tests {
 
     #[test]
     fn a_list_launches_the_kernels_of_its_family() {
-        let kernel = Kernel { name: "saxpy_f32".into(), path: "kernels-gpu/basic/src/sm90/saxpy.rs".into() };
+        let kernel = Kernel::new("saxpy_f32", "kernels-gpu/basic/src/sm90/saxpy.rs");
         let mut sources = complete();
         sources[1] = Source::new("host/src/ops/saxpy.rs", "basic::for_each_sm90_kernel!(launches);");
         assert_eq!(accompanied(&kernel, &sources), Vec::<String>::new());
         sources[1] = Source::new("host/src/ops/saxpy.rs", "other::for_each_sm90_kernel!(launches);");
         assert!(accompanied(&kernel, &sources)[0].contains("no op"));
+    }
+
+    #[test]
+    fn the_table_of_a_function_launches_its_kernels() {
+        let text = "crate::decode_score_kernels! {\n    Pattern:\n    #[kernel] fn a: A;\n    e4m3:\n    #[kernel] fn b: B;\n}\n#[kernel]\nfn c() {}";
+        let found = kernels_in(&[Source::new("k/src/a.rs", text)], "k/src");
+        let told = |kernel: &Kernel| (kernel.function.is_some(), kernel.is_for_hopper);
+        assert_eq!(found.iter().map(told).collect::<Vec<_>>(), [(true, false), (true, true), (false, false)]);
+        let mut sources = complete();
+        for (code, launched) in [("Pattern::DECODE", true), ("Other::DECODE", false), ("DECODE", false)] {
+            sources[1] = Source::new("host/src/ops/saxpy.rs", code);
+            assert_eq!(accompanied(&found[0], &sources).is_empty(), launched, "{code}");
+        }
     }
 
     fn family() -> Manifest {
@@ -247,7 +285,7 @@ mod tests {
             lines.insert((name.into(), cuda_builder::Arch::new(arch)), Default::default());
         }
         let made = made_by_macros(&written, &family(), &budget);
-        assert_eq!(made, [Kernel { name: "made".into(), path: "k/Cargo.toml".into() }]);
+        assert_eq!(made, [Kernel::new("made", "k/Cargo.toml")]);
     }
 
     #[test]
@@ -259,7 +297,7 @@ mod tests {
         lines.insert(("saxpy_f32".into(), cuda_builder::Arch::new(80)), Default::default());
         assert_eq!(budgeted(&kernel(), &family, &budget).len(), 1);
         // Only sm_90's is due, and missing.
-        let hopper = Kernel { name: "b".into(), path: "kernels-gpu/basic/src/sm90/b.rs".into() };
+        let hopper = Kernel::new("b", "kernels-gpu/basic/src/sm90/b.rs");
         assert_eq!(budgeted(&hopper, &family, &budget).len(), 1);
     }
 }

@@ -84,8 +84,8 @@ pub use bias_gradient::BiasGradient;
 pub use block_mask::{BlockMask, Own, Statistics};
 pub use config::{Candidate, Choice, Config, Rejection};
 pub use decode::{
-    CacheScales, Decode, DecodeConfig, DecodeKernels, DecodePlan, DecodeProblem, ModifiedDecode, Pages,
-    Rotary,
+    CacheScales, Decode, DecodeConfig, DecodeKernels, DecodePlan, DecodeProblem, DecodeWithAlibi,
+    DecodeWithSoftCap, ModifiedDecode, Pages, Rotary,
 };
 pub use function::{
     ForwardKernels, Modified, WithAlibi, WithBias, WithBlockSparse, WithDropout, WithRanges, WithSoftCap,

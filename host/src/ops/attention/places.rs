@@ -2,7 +2,8 @@
 
 use attention::dropout::{Dropout, DropoutArgs};
 use attention::functions::{
-    Alibi, AlibiArgs, Bias, BiasArgs, BlockSparse, BlockSparseArgs, Ranges, RangesArgs, SoftCap, SoftCapArgs,
+    Alibi, AlibiArgs, Bias, BiasArgs, BlockSparse, BlockSparseArgs, Pattern, PatternArgs, Ranges, RangesArgs,
+    SoftCap, SoftCapArgs,
 };
 use cuda_std::kernel::StructArgs;
 
@@ -21,6 +22,10 @@ use super::heads::Heads;
 pub type AlibiValues<'s> = (DeviceView<'s, f32>, ());
 /// The cap of a [`SoftCap`], and one over it.
 pub type SoftCapValues = (f32, (f32, ()));
+/// The values of a [`Pattern`], with slopes or without.
+pub type PatternValues<A> = (StructArgs<Alibi, A>, (StructArgs<SoftCap, SoftCapValues>, ()));
+/// Slopes that there are not.
+pub type NoSlopes = (Option<DeviceView<'static, f32>>, ());
 /// The elements of a [`Bias`], and their strides.
 pub type BiasValues<'s> = (DeviceView<'s, f32>, (u64, (u64, (u64, ()))));
 /// Four numbers a query for [`Ranges`], and a stride.
@@ -196,4 +201,18 @@ pub(super) fn soft_cap(cap: f32) -> Result<StructArgs<SoftCap, SoftCapValues>> {
         ));
     }
     Ok(SoftCapArgs { cap, reciprocal }.pass())
+}
+
+/// The pattern with these slopes. There is no cap beside them: its values are looked at by nobody.
+pub(super) fn pattern_of_slopes(
+    alibi: StructArgs<Alibi, AlibiValues<'_>>,
+) -> StructArgs<Pattern, PatternValues<AlibiValues<'_>>> {
+    PatternArgs { alibi, soft_cap: SoftCapArgs { cap: 1.0, reciprocal: 1.0 }.pass() }.pass()
+}
+
+/// The pattern with this cap.
+pub(super) fn pattern_of_cap(
+    soft_cap: StructArgs<SoftCap, SoftCapValues>,
+) -> StructArgs<Pattern, PatternValues<NoSlopes>> {
+    PatternArgs { alibi: AlibiArgs { slopes: None }.pass(), soft_cap }.pass()
 }

@@ -1,5 +1,5 @@
 //! Decode attention: every kernel, on sequences that are cut and that are not, in matrices and in pages; with
-//! new keys; with a cache in e4m3.
+//! new keys; with a cache in e4m3; with ALiBi and with a soft cap.
 
 use super::{Outcome, Stop};
 use bytemuck::Pod;
@@ -22,14 +22,42 @@ const SIZES: [usize; 3] = [56, 120, 248];
 /// The same on every device, so that bits are.
 const BLOCKS: u32 = 5;
 
+/// The score function of a call.
+#[derive(Debug, Clone, Copy)]
+enum Pattern {
+    None,
+    Alibi,
+    SoftCap,
+}
+
+/// The family's functions, one on pages.
+const PATTERNS: [(Pattern, Option<usize>); 2] = [(Pattern::Alibi, None), (Pattern::SoftCap, Some(16))];
+
+impl Pattern {
+    fn run(self, stream: &Stream, decode: Decode<'_>) -> Outcome {
+        let slopes: Vec<f32> = (0..HEADS[0]).map(|head| 0.5f32.powi(head as i32)).collect();
+        match self {
+            Pattern::None => decode.run(stream)?,
+            Pattern::Alibi => decode.alibi(&DeviceBuffer::from_slice(stream, &slopes)?)?.run(stream)?,
+            Pattern::SoftCap => decode.soft_cap(1.5)?.run(stream)?,
+        }
+        Ok(())
+    }
+}
+
 pub fn stops() -> Vec<Stop> {
     let mut stops = Vec::new();
     for size in SIZES {
         // A tile takes one look at the table, or each key does.
         for page in [None, Some(16), Some(12)] {
             let name = |dtype: &str| format!("decode, {dtype}, {size}, pages {page:?}");
-            stops.push(Stop::new(name("bf16"), move |stream| run::<bf16, bf16>(stream, size, page)));
-            stops.push(Stop::new(name("f16"), move |stream| run::<f16, f16>(stream, size, page)));
+            stops.push(Stop::new(name("bf16"), move |stream| plain::<bf16, bf16>(stream, size, page)));
+            stops.push(Stop::new(name("f16"), move |stream| plain::<f16, f16>(stream, size, page)));
+        }
+        for (pattern, page) in PATTERNS {
+            let name = |dtype: &str| format!("decode, {dtype}, {size}, {pattern:?}, pages {page:?}");
+            stops.push(Stop::new(name("bf16"), move |stream| run::<bf16, bf16>(stream, size, page, pattern)));
+            stops.push(Stop::new(name("f16"), move |stream| run::<f16, f16>(stream, size, page, pattern)));
         }
     }
     for page in [None, Some(16)] {
@@ -41,8 +69,13 @@ pub fn stops() -> Vec<Stop> {
     // Whole units of 16 elements, shorter than the kernels' rows.
     for size in [48, 112] {
         let name = |dtype: &str| format!("decode, {dtype} on e4m3, {size}");
-        stops.push(Stop::new(name("bf16"), move |stream| run::<bf16, E4M3>(stream, size, Some(16))));
-        stops.push(Stop::new(name("f16"), move |stream| run::<f16, E4M3>(stream, size, None)));
+        stops.push(Stop::new(name("bf16"), move |stream| plain::<bf16, E4M3>(stream, size, Some(16))));
+        stops.push(Stop::new(name("f16"), move |stream| plain::<f16, E4M3>(stream, size, None)));
+        for (pattern, page) in PATTERNS {
+            let name = |dtype: &str| format!("decode, {dtype} on e4m3, {size}, {pattern:?}");
+            stops.push(Stop::new(name("bf16"), move |stream| run::<bf16, E4M3>(stream, size, page, pattern)));
+            stops.push(Stop::new(name("f16"), move |stream| run::<f16, E4M3>(stream, size, page, pattern)));
+        }
         let name = |dtype: &str| format!("decode, {dtype} on e4m3, {size}, new keys");
         stops.push(Stop::new(name("bf16"), move |stream| append::<bf16, E4M3>(stream, size, None)));
         stops.push(Stop::new(name("f16"), move |stream| append::<f16, E4M3>(stream, size, Some(16))));
@@ -135,7 +168,15 @@ where
     Ok(bytes)
 }
 
-fn run<T, C>(stream: &Stream, size: usize, page: Option<usize>) -> Outcome<Vec<u8>>
+fn plain<T, C>(stream: &Stream, size: usize, page: Option<usize>) -> Outcome<Vec<u8>>
+where
+    T: Element + testkit::Element + Pod,
+    C: Element + testkit::Element + Pod,
+{
+    run::<T, C>(stream, size, page, Pattern::None)
+}
+
+fn run<T, C>(stream: &Stream, size: usize, page: Option<usize>, pattern: Pattern) -> Outcome<Vec<u8>>
 where
     T: Element + testkit::Element + Pod,
     C: Element + testkit::Element + Pod,
@@ -155,7 +196,7 @@ where
         .log_sum_exp(&mut logarithms)
         .blocks(BLOCKS);
     let decode = if page.is_some() { decode.pages(Pages::new(&table, each)) } else { decode };
-    scales.add_to::<C>(decode).run(stream)?;
+    pattern.run(stream, scales.add_to::<C>(decode))?;
     let mut bytes = bytemuck::cast_slice::<T, u8>(&out.to_vec(stream)?).to_vec();
     bytes.extend_from_slice(bytemuck::cast_slice(&logarithms.to_vec(stream)?));
     Ok(bytes)

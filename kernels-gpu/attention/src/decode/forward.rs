@@ -323,15 +323,15 @@ impl<C: Config> Pass<'_, C> {
             let Row { query, head } = params.row(at.head, self.row(at, lane / 4 + 8 * HALF as u32));
             let diagonal = params.band.diagonal(params.queries, keys) + query as i32;
             let distance = (key as i32 - diagonal) as f32;
-            unroll!(I in 0..4, {
-                let offset = (I / 2 * 8 + I % 2) as u32;
+            let at = |i: u32| {
+                let offset = i / 2 * 8 + i % 2;
                 let key = (key + offset).min(last_key);
-                let distance = distance + offset as f32;
-                let place = Position { batch, head, query, key, distance };
-                let score = &mut scores[I / 2 * 4 + 2 * HALF + I % 2];
-                let modified = function.score(*score * score_scale, place) * function.factor();
-                *score = if function.mask(place) { modified } else { f32::NEG_INFINITY };
-            });
+                Position { batch, head, query, key, distance: distance + offset as f32 }
+            };
+            let place = |i: usize| i / 2 * 4 + 2 * HALF + i % 2;
+            let row = [0, 1, 2, 3].map(|i| scores[place(i)] * score_scale);
+            let row = function.scores(row, [0, 1, 2, 3].map(at));
+            unroll!(I in 0..4, { scores[place(I)] = row[I]; });
         });
     }
 

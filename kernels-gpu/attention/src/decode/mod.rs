@@ -32,6 +32,7 @@
 //! |---|---|
 //! | [`instances`] | the kernels and the table of them |
 //! | [`compiled`] | kernels with a score function |
+//! | `with_pattern` | those with ALiBi or a soft cap |
 //! | [`config`] | what a kernel is made of; the plan of its shared memory |
 //! | [`problem`] | the arguments; which keys are seen |
 //! | [`schedule`] | how the work is shared out |
@@ -56,3 +57,5 @@ pub mod rotary;
 pub mod schedule;
 #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
 pub mod sm90;
+#[cfg(feature = "kernels")]
+pub mod with_pattern;

@@ -1,4 +1,4 @@
-//! Decode attention with a score function of another package.
+//! Decode attention with a score function: of another package, or of the family ([`super::patterns`]).
 
 use attention::decode::compiled::CompiledDecode;
 use attention::decode::instances::Append;
@@ -14,12 +14,17 @@ use super::launch::Call;
 use super::plan::Kernels;
 use super::{Decode, DecodePlan, DecodeProblem};
 
-/// [`Decode`] whose scores go through a function before the softmax. Made by [`Decode::function`].
+/// [`Decode`] whose scores go through a function before the softmax. Made by [`Decode::function`]
+/// and its neighbours.
 #[must_use = "attention is computed by `run`"]
 pub struct ModifiedDecode<'a, F, V> {
     pub(super) decode: Decode<'a>,
     pub(super) function: StructArgs<F, V>,
+    pub(super) kernels: Kernels,
 }
+
+/// The hint of the error where the function's package has no kernel for a problem.
+const HINT: &str = "name a kernel of these types and of at least this head size in `decode_score_kernels!`, for a cache in e4m3 behind `e4m3:`; they want compute capability 8.0, those for heads of more than 128 elements the shared memory of 9.0, those behind `e4m3:` 9.0 itself";
 
 impl<'a> Decode<'a> {
     /// With a score function that is compiled into kernels by
@@ -40,7 +45,8 @@ impl<'a> Decode<'a> {
         self,
         function: StructArgs<F, V>,
     ) -> ModifiedDecode<'a, F, V> {
-        ModifiedDecode { decode: self, function }
+        let kernels = Kernels { tables: [F::DECODE, &[]], pattern: None, hint: HINT };
+        ModifiedDecode { decode: self, function, kernels }
     }
 }
 
@@ -50,11 +56,6 @@ where
     F::Decode: DecodeKernels<F>,
     StructArgs<F, V>: Arg<Value<F>>,
 {
-    pub(super) const KERNELS: Kernels = Kernels {
-        tables: [F::DECODE, &[]],
-        hint: "name a kernel of these types and of at least this head size in `decode_score_kernels!`, for a cache in e4m3 behind `e4m3:`; they want compute capability 8.0, those for heads of more than 128 elements the shared memory of 9.0, those behind `e4m3:` 9.0 itself",
-    };
-
     /// As [`Decode::problem`].
     ///
     /// # Errors
@@ -69,7 +70,7 @@ where
     /// As [`Decode::run`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) too where the function
     /// is not compiled for the types and the head size.
     pub fn run(self, stream: &Stream) -> Result<()> {
-        let plan = self.decode.plan(stream, Self::KERNELS)?;
+        let plan = self.decode.plan(stream, self.kernels)?;
         self.launch(stream, &plan)
     }
 
@@ -89,7 +90,7 @@ where
     /// # Errors
     /// As [`ModifiedDecode::run`], but for the driver's.
     pub fn explain(self, stream: &Stream) -> Result<DecodePlan> {
-        self.decode.plan(stream, Self::KERNELS)
+        self.decode.plan(stream, self.kernels)
     }
 }
 

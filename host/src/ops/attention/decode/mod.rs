@@ -4,6 +4,7 @@ mod append;
 mod check;
 mod function;
 mod launch;
+mod patterns;
 mod plan;
 mod scales;
 mod tune;
@@ -19,6 +20,7 @@ use plan::Kernels;
 
 pub use append::Rotary;
 pub use function::{DecodeKernels, ModifiedDecode};
+pub use patterns::{DecodeWithAlibi, DecodeWithSoftCap};
 pub use plan::{DecodeConfig, DecodePlan, DecodeProblem};
 pub use scales::CacheScales;
 

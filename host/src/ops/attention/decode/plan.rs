@@ -143,6 +143,8 @@ pub struct DecodePlan {
     pub problem: DecodeProblem,
     /// Name of the pass's kernel.
     pub kernel: &'static str,
+    /// The family's score function that the call asks for, of those that the kernel has.
+    pub pattern: Option<&'static str>,
     /// Blocks of the pass: as many as run at once if the call does not say, and no more than pieces of 64
     /// keys.
     pub blocks: u32,
@@ -185,6 +187,8 @@ const SYSTEM_BYTES: u32 = 1024;
 pub struct Kernels {
     /// Their tables, one behind the other.
     pub tables: [&'static [Entry]; 2],
+    /// The family's score function that the call asks for, which they have.
+    pub pattern: Option<&'static str>,
     /// The hint of the error where no kernel can do a problem.
     pub hint: &'static str,
 }
@@ -192,6 +196,7 @@ pub struct Kernels {
 /// Those without a score function.
 pub(super) const PLAIN: Kernels = Kernels {
     tables: [TABLE, E4M3_TABLE],
+    pattern: None,
     hint: "the kernels want compute capability 8.0; those for heads of more than 128 elements want the shared memory of 9.0, those for a cache in e4m3 want 9.0 itself",
 };
 
@@ -232,15 +237,16 @@ impl DecodePlan {
     ) -> Option<Self> {
         let (index, entry) =
             fitting(&problem, kernels, device).into_iter().min_by_key(|(_, entry)| entry.head)?;
-        Some(Self::of(problem, device, index, entry, blocks.unwrap_or(device.resident(entry))))
+        let blocks = blocks.unwrap_or(device.resident(entry));
+        Some(Self::of(problem, kernels, device, (index, entry), blocks))
     }
 
     /// By a kernel that fits.
     fn of(
         problem: DecodeProblem,
+        kernels: Kernels,
         device: DeviceCapabilities,
-        index: usize,
-        entry: &'static Entry,
+        (index, entry): (usize, &'static Entry),
         blocks: u32,
     ) -> Self {
         // Checked to be few enough.
@@ -254,8 +260,8 @@ impl DecodePlan {
         let turns = problem.bytes() as f64 / f64::from(device.sm_count) / BYTES_PER_US;
         let estimate_us = START_US + turns + if is_cut { COMBINE_US } else { 0.0 };
         let keys_each = u64::from(share.each) * u64::from(CHUNK);
-        let (kernel, source) = (entry.name, Source::Estimate);
-        DecodePlan { problem, kernel, blocks, keys_each, is_cut, estimate_us, source, index, entry }
+        let (kernel, pattern, source) = (entry.name, kernels.pattern, Source::Estimate);
+        DecodePlan { problem, kernel, pattern, blocks, keys_each, is_cut, estimate_us, source, index, entry }
     }
 
     /// By a configuration that can do the problem.
@@ -267,10 +273,10 @@ impl DecodePlan {
     ) -> Result<Self> {
         let capabilities = DeviceCapabilities::of(device);
         let mut fitting = fitting(&problem, kernels, capabilities).into_iter();
-        let (index, entry) = fitting
+        let found = fitting
             .find(|(_, entry)| entry.name == config.kernel)
             .ok_or_else(|| nothing_fits(&problem, kernels, device))?;
-        Ok(Self::of(problem, capabilities, index, entry, config.blocks))
+        Ok(Self::of(problem, kernels, capabilities, found, config.blocks))
     }
 
     /// The kernel and the blocks.
@@ -300,7 +306,7 @@ impl DecodePlan {
         let mut plans: Vec<Self> = Vec::new();
         for (index, entry) in fitting {
             for blocks in numbers_of_blocks(&problem, device.resident(entry), blocks) {
-                let plan = Self::of(problem, device, index, entry, blocks);
+                let plan = Self::of(problem, kernels, device, (index, entry), blocks);
                 if plans.iter().all(|known| known.config() != plan.config()) {
                     plans.push(plan);
                 }
@@ -354,12 +360,14 @@ fn numbers_of_blocks(problem: &DecodeProblem, resident: u32, asked: Option<u32>)
 
 impl fmt::Display for DecodePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let DecodePlan { problem, kernel, blocks, keys_each, is_cut, estimate_us, source, .. } = self;
+        let DecodePlan { problem, kernel, pattern, blocks, keys_each, is_cut, estimate_us, source, .. } =
+            self;
         let megabytes = problem.bytes() as f64 / 1e6;
         let rows = if *source == Source::Estimate { "are the shortest that" } else { "are long enough to" };
+        let has = pattern.map_or(String::new(), |pattern| format!("it has {pattern}, and "));
         writeln!(
             f,
-            "{problem}\n  by {kernel}: its rows {rows} hold the head\n  {blocks} blocks of {keys_each} keys each"
+            "{problem}\n  by {kernel}: {has}its rows {rows} hold the head\n  {blocks} blocks of {keys_each} keys each"
         )?;
         let cut = if *is_cut {
             "sequences are cut, and put together by a second launch"
@@ -385,6 +393,8 @@ pub(super) const fn dtype(element: ElementType) -> DType {
 mod tests {
     use super::{DecodePlan, DecodeProblem, DeviceCapabilities, Kernels, Mask, PLAIN, TABLE};
     use crate::tensor::DType;
+    use attention::decode::compiled::CompiledDecode;
+    use attention::functions::Pattern;
 
     const H200: DeviceCapabilities = DeviceCapabilities {
         is_ampere: true,
@@ -477,7 +487,7 @@ mod tests {
     /// Kernels with a score function are those that their package names.
     #[test]
     fn no_kernels_but_those_of_the_tables() {
-        let kernels = Kernels { tables: [&TABLE[1..2], &[]], hint: "" };
+        let kernels = Kernels { tables: [&TABLE[1..2], &[]], pattern: None, hint: "" };
         let on = |problem| DecodePlan::on(problem, kernels, H200, None);
         for head_size in [8, 128] {
             let plan = on(DecodeProblem { head_size, ..PROBLEM }).unwrap();
@@ -486,6 +496,27 @@ mod tests {
         assert_eq!(on(DecodeProblem { head_size: 136, ..PROBLEM }), None);
         assert_eq!(on(DecodeProblem { dtype: DType::F16, cache: DType::F16, ..PROBLEM }), None);
         assert_eq!(on(DecodeProblem { cache: DType::F8E4M3, ..PROBLEM }), None);
+    }
+
+    /// Patterns have kernels for all that has one without them, in the same blocks.
+    #[test]
+    fn patterns_have_the_kernels_of_plain_scores() {
+        let patterns = Kernels { tables: [Pattern::DECODE, &[]], ..PLAIN };
+        let ampere = DeviceCapabilities { is_hopper: false, shared_per_sm: 164 * 1024, ..H200 };
+        for (head_size, dtype, device) in [64, 128, 256].into_iter().flat_map(|size| {
+            let dtypes = [DType::BF16, DType::F16].into_iter();
+            dtypes.flat_map(move |dtype| [H200, ampere].map(|device| (size, dtype, device)))
+        }) {
+            for cache in [dtype, DType::F8E4M3] {
+                let problem = DecodeProblem { dtype, cache, head_size, ..PROBLEM };
+                let [plain, pattern] = [PLAIN, patterns].map(|kernels| {
+                    let plan = DecodePlan::on(problem, kernels, device, None)?;
+                    Some((plan.kernel.replace("_pattern", ""), plan.blocks, plan.entry.shared))
+                });
+                assert_eq!(pattern, plain, "{problem}");
+                assert_eq!(plain.is_none(), cache != dtype && (!device.is_hopper || head_size > 128));
+            }
+        }
     }
 
     #[test]

@@ -48,7 +48,8 @@ impl Task for Choosing {
         let mut names = self.kernels.tables.into_iter().flatten().map(|entry| entry.name);
         let first = names.next().unwrap_or("none");
         let (last, problem) = (names.next_back().unwrap_or(first), self.problem);
-        let key = format!("{first} .. {last}: {problem}");
+        let pattern = self.kernels.pattern.map_or(String::new(), |pattern| format!(", {pattern}"));
+        let key = format!("{first} .. {last}: {problem}{pattern}");
         match self.blocks {
             Some(blocks) => format!("{key}, in {blocks} blocks"),
             None => key,
@@ -103,7 +104,7 @@ where
 
     fn task(&self, stream: &Stream) -> Result<Choosing> {
         let (problem, blocks) = (self.decode.checked(stream)?, self.decode.blocks);
-        Ok(Choosing { problem, kernels: Self::KERNELS, blocks })
+        Ok(Choosing { problem, kernels: self.kernels, blocks })
     }
 
     fn spare(&self, stream: &Stream) -> Result<SpareResults> {
@@ -112,8 +113,8 @@ where
 
     fn elsewhere<'s>(&'s mut self, spare: &'s mut SpareResults) -> Result<impl Call<Task = Choosing>> {
         let (out, log_sum_exp) = spare.views(&self.decode.out)?;
-        let (function, decode) = (self.function.clone(), self.decode.with_results(out, log_sum_exp));
-        Ok(ModifiedDecode { decode, function })
+        let (function, kernels) = (self.function.clone(), self.kernels);
+        Ok(ModifiedDecode { decode: self.decode.with_results(out, log_sum_exp), function, kernels })
     }
 
     fn queue(self, stream: &Stream, task: &Choosing, config: DecodeConfig) -> Result<()> {
