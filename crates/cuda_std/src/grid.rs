@@ -8,7 +8,7 @@ use core::arch::nvptx::{
     _grid_dim_z, _syncthreads, _thread_idx_x, _thread_idx_y, _thread_idx_z,
 };
 #[cfg(not(target_arch = "nvptx64"))]
-use simt::memory::{self, Scope};
+use simt::memory::{Scope, global};
 #[cfg(not(target_arch = "nvptx64"))]
 use std::sync::atomic::Ordering;
 
@@ -98,7 +98,7 @@ pub unsafe fn sync(workspace: *mut u32) {
         sim: {
             if simt::thread::thread_idx() == [0; 3] {
                 // SAFETY: the caller vouches for the workspace.
-                unsafe { memory::atomic(workspace, Ordering::AcqRel, Scope::Device, |word| word) };
+                unsafe { global::atomic(workspace, Ordering::AcqRel, Scope::Device, |word| word) };
             }
             simt::grid::sync();
         }

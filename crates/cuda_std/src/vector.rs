@@ -10,6 +10,9 @@
 //! * Shared memory is named by its 32-bit address, a plain `u32` of bytes into the block's shared window (see
 //!   [`shared`](crate::shared)). Byte offsets are added to it as integers.
 //!
+//! Each is an instruction for one memory. A pointer to shared memory or to a local variable is an illegal
+//! address where global memory is named, although a plain access reaches it; the checker reports it.
+//!
 //! Element `i` of a returned array is the one at the `i`-th place in memory.
 //!
 //! # Safety
@@ -24,7 +27,7 @@ use core::arch::asm;
 pub use elements::{Plain, VECTOR_BYTES, from_words, load_array, store_array, to_words};
 
 #[cfg(not(target_arch = "nvptx64"))]
-use simt::memory;
+use simt::memory::{self, global};
 
 /// One load of 1, 2 or 4 words of type `T`. Not `pure`: it stays where the kernel puts it, which is what a
 /// software pipeline needs.
@@ -102,26 +105,53 @@ struct Quad<T>([T; 4]);
 #[cfg(not(target_arch = "nvptx64"))]
 macro_rules! checked_load {
     (($narrow:ident), $op:literal, $ptr:expr) => {
-        load_by::<{ is_read_only($op) }, _>($ptr)
+        load_by::<{ path($op) }, _>($ptr)
     };
     (1, $op:literal, $ptr:expr) => {
-        load_by::<{ is_read_only($op) }, _>($ptr)
+        load_by::<{ path($op) }, _>($ptr)
     };
     (2, $op:literal, $ptr:expr) => {
-        load_by::<{ is_read_only($op) }, _>($ptr.cast::<Pair<T>>()).0
+        load_by::<{ path($op) }, _>($ptr.cast::<Pair<T>>()).0
     };
     (4, $op:literal, $ptr:expr) => {
-        load_by::<{ is_read_only($op) }, _>($ptr.cast::<Quad<T>>()).0
+        load_by::<{ path($op) }, _>($ptr.cast::<Quad<T>>()).0
     };
 }
 
-/// Whether a PTX instruction loads through the read-only path.
+/// Global memory, through the read-only path.
 #[cfg(not(target_arch = "nvptx64"))]
-const fn is_read_only(op: &str) -> bool {
-    let op = op.as_bytes();
+const READ_ONLY: u8 = 0;
+/// Global memory.
+#[cfg(not(target_arch = "nvptx64"))]
+const GLOBAL: u8 = 1;
+/// Shared memory.
+#[cfg(not(target_arch = "nvptx64"))]
+const SHARED: u8 = 2;
+
+/// The memory that a PTX instruction names, as one of these three.
+#[cfg(not(target_arch = "nvptx64"))]
+const fn path(op: &str) -> u8 {
+    if has(op, ".global.nc") {
+        READ_ONLY
+    } else if has(op, ".global") {
+        GLOBAL
+    } else {
+        assert!(has(op, ".shared"), "the instruction names its memory");
+        SHARED
+    }
+}
+
+/// Whether a PTX instruction has a part.
+#[cfg(not(target_arch = "nvptx64"))]
+const fn has(op: &str, part: &str) -> bool {
+    let (op, part) = (op.as_bytes(), part.as_bytes());
     let mut at = 0;
-    while at + 3 <= op.len() {
-        if op[at] == b'.' && op[at + 1] == b'n' && op[at + 2] == b'c' {
+    while at + part.len() <= op.len() {
+        let mut same = 0;
+        while same < part.len() && op[at + same] == part[same] {
+            same += 1;
+        }
+        if same == part.len() {
             return true;
         }
         at += 1;
@@ -136,26 +166,44 @@ const fn is_read_only(op: &str) -> bool {
 /// As for [`memory::load`].
 #[cfg(not(target_arch = "nvptx64"))]
 #[track_caller]
-unsafe fn load_by<const READ_ONLY: bool, T: Copy>(ptr: *const T) -> T {
+unsafe fn load_by<const PATH: u8, T: Copy>(ptr: *const T) -> T {
     // SAFETY: the caller's promise.
-    unsafe { if READ_ONLY { memory::load_read_only(ptr) } else { memory::load(ptr) } }
+    unsafe {
+        match PATH {
+            READ_ONLY => global::load_read_only(ptr),
+            GLOBAL => global::load(ptr),
+            _ => memory::load(ptr),
+        }
+    }
 }
 
 /// The executor's store of 1, 2 or 4 words.
 #[cfg(not(target_arch = "nvptx64"))]
 macro_rules! checked_store {
-    (($narrow:ident), $ptr:expr, $value:ident) => {
-        memory::store($ptr, $value)
+    (($narrow:ident), $op:literal, $ptr:expr, $value:ident) => {
+        store_by::<{ path($op) }, _>($ptr, $value)
     };
-    (1, $ptr:expr, $value:ident) => {
-        memory::store($ptr, $value)
+    (1, $op:literal, $ptr:expr, $value:ident) => {
+        store_by::<{ path($op) }, _>($ptr, $value)
     };
-    (2, $ptr:expr, $value:ident) => {
-        memory::store($ptr.cast(), Pair($value))
+    (2, $op:literal, $ptr:expr, $value:ident) => {
+        store_by::<{ path($op) }, _>($ptr.cast(), Pair($value))
     };
-    (4, $ptr:expr, $value:ident) => {
-        memory::store($ptr.cast(), Quad($value))
+    (4, $op:literal, $ptr:expr, $value:ident) => {
+        store_by::<{ path($op) }, _>($ptr.cast(), Quad($value))
     };
+}
+
+/// The executor's store.
+///
+/// # Safety
+///
+/// As for [`memory::store`].
+#[cfg(not(target_arch = "nvptx64"))]
+#[track_caller]
+unsafe fn store_by<const PATH: u8, T: Copy>(ptr: *mut T, value: T) {
+    // SAFETY: the caller's promise.
+    unsafe { if PATH == SHARED { memory::store(ptr, value) } else { global::store(ptr, value) } }
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -306,7 +354,7 @@ pub unsafe fn load_b16_if(ptr: *const u16, is_there: bool) -> u16 {
                     options(readonly, nostack, preserves_flags));
                 value
             }
-            sim: { if is_there { load_by::<false, _>(ptr) } else { 0 } }
+            sim: { if is_there { global::load(ptr) } else { 0 } }
         }
     }
 }
@@ -328,7 +376,7 @@ macro_rules! global_store {
             unsafe {
                 arms! {
                     ptx: { store_words!($n, $ptx, reg64 ptr, value) }
-                    sim: { checked_store!($n, ptr, value) }
+                    sim: { checked_store!($n, $ptx, ptr, value) }
                 }
             }
         }
@@ -370,7 +418,7 @@ pub unsafe fn red_add_v4(ptr: *mut f32, value: [f32; 4]) {
             sim: {
                 for (index, value) in [a, b, c, d].into_iter().enumerate() {
                     let (order, scope) = (std::sync::atomic::Ordering::Relaxed, simt::memory::Scope::Device);
-                    memory::atomic(ptr.add(index), order, scope, |old| old + value);
+                    global::atomic(ptr.add(index), order, scope, |old| old + value);
                 }
             }
         }
@@ -400,7 +448,7 @@ macro_rules! global_load_b16 {
                     value
                 }
                 // SAFETY: the caller vouches for the address.
-                sim: { unsafe { load_by::<{ is_read_only($op) }, _>(ptr) } }
+                sim: { unsafe { load_by::<{ path($op) }, _>(ptr) } }
             }
         }
     )* };
@@ -472,7 +520,7 @@ macro_rules! shared_access {
             unsafe {
                 arms! {
                     ptx: { store_words!($n, $st, reg32 address, value) }
-                    sim: { checked_store!($n, pointer::<$ty>(address), value) }
+                    sim: { checked_store!($n, $st, pointer::<$ty>(address), value) }
                 }
             }
         }

@@ -111,10 +111,9 @@ pub unsafe fn copy(dst_shared: *mut u8, src_global: *const u8, bytes: usize, src
     if thread.checked() {
         if src_bytes != 0 {
             let address = src_global as usize;
-            check::typed_access(
-                thread,
-                Access { address, size: src_bytes, align: 1, kind: AccessKind::AsyncRead, site },
-            );
+            let access = Access { address, size: src_bytes, align: 1, kind: AccessKind::AsyncRead, site };
+            check::require_global(thread, access);
+            check::typed_access(thread, access);
         }
         let address = dst_shared as usize;
         check::typed_access(

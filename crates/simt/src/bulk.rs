@@ -285,7 +285,9 @@ pub(crate) fn begin_store(
         let access = Access { address, size: bytes, align: 1, kind: AccessKind::AsyncRead, site };
         proxy::async_access(thread, from.block, access, number);
         for &(address, size) in &writes {
-            check::typed_access(thread, Access { address, size, align: 1, kind, site });
+            let access = Access { address, size, align: 1, kind, site };
+            check::require_global(thread, access);
+            check::typed_access(thread, access);
         }
     }
     let has_landed = Rc::new(Cell::new(false));

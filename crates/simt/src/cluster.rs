@@ -18,6 +18,9 @@ use crate::site::RawSite;
 /// The number of low bits that hold the address in a block's shared window.
 const RANK_SHIFT: u32 = 24;
 
+/// These bits.
+const OFFSET: u32 = (1 << RANK_SHIFT) - 1;
+
 /// Shared memory of a block of the cluster.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'t> {
@@ -282,6 +285,13 @@ pub fn map_shared(addr: u32, rank: u32) -> u32 {
     addr | (rank + 1) << RANK_SHIFT
 }
 
+/// Whether an address is one that [`map_shared`] gives.
+pub(crate) fn is_mapped(thread: &Thread, address: u32) -> bool {
+    let blocks = thread.group().launch.config.blocks_per_cluster() as u32;
+    let offset = address & OFFSET;
+    (1..=blocks).contains(&(address >> RANK_SHIFT)) && thread.block().arena.has(offset, 1)
+}
+
 /// The block and offset of an address of the cluster's window.
 pub(crate) fn resolve<'t>(
     thread: &'t Thread,
@@ -299,7 +309,7 @@ pub(crate) fn resolve<'t>(
             thread.fail(FaultKind::WildPointer, location, message)
         }
     };
-    of_block(thread, block_slot, address & ((1 << RANK_SHIFT) - 1), op, location)
+    of_block(thread, block_slot, address & OFFSET, op, location)
 }
 
 /// Shared memory of the block of `rank` in the thread's cluster.

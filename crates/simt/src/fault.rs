@@ -24,6 +24,8 @@ pub enum FaultKind {
     WildPointer,
     /// Access to a local variable of another thread.
     ForeignLocal,
+    /// An instruction for one memory (its PTX names `.global` or `.shared`) with an address in another.
+    WrongMemory,
     /// Access to memory that was freed.
     UseAfterFree,
     /// Read of shared memory that was never written.
@@ -119,6 +121,7 @@ impl FaultKind {
             Self::NullPointer => "null pointer",
             Self::WildPointer => "wild pointer",
             Self::ForeignLocal => "access to a local variable of another thread",
+            Self::WrongMemory => "instruction for another memory",
             Self::UseAfterFree => "use after free",
             Self::UninitialisedShared => "read of uninitialised shared memory",
             Self::UninitialisedGlobal => "read of uninitialised global memory",
@@ -170,6 +173,9 @@ impl FaultKind {
             }
             Self::ForeignLocal => {
                 "local memory is private to a thread: pass values by shared memory, global memory or shuffles"
+            }
+            Self::WrongMemory => {
+                "take the function for the memory that the address lies in (`vector::load` and `store` for global memory, `load_shared` and `store_shared` with `shared::address_of` for shared memory), or a plain access, which reaches every memory"
             }
             Self::UseAfterFree => "keep the allocation alive until the launch has finished",
             Self::UninitialisedShared => "write every element that is read, and put a barrier between",
@@ -366,6 +372,11 @@ pub enum Place {
         /// The name, offset and size of the shared variable, if there is one.
         variable: Option<(String, i64, usize)>,
     },
+    /// In a local variable of the thread.
+    Local {
+        /// The address.
+        address: usize,
+    },
     /// In no known memory.
     Unknown {
         /// The address.
@@ -386,6 +397,7 @@ impl fmt::Display for Place {
             Self::Shared { offset, variable: None } => {
                 write!(f, "shared memory at offset {offset}, which no variable covers")
             }
+            Self::Local { address } => write!(f, "address {address:#x}, in a local variable of the thread"),
             Self::Unknown { address } => write!(f, "address {address:#x}, which is in no tracked allocation"),
         }
     }

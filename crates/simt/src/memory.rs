@@ -1,6 +1,8 @@
 //! Memory accesses that report the caller's line, atomics, fences, and the registration of global
 //! allocations.
 
+pub mod global;
+
 use std::mem::MaybeUninit;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -98,23 +100,7 @@ pub unsafe fn load<T: Copy>(ptr: *const T) -> T {
     // SAFETY: the caller vouches for the source, and the destination is a local of that size.
     unsafe {
         let (out, size, align) = (value.as_mut_ptr().cast(), size_of::<T>(), align_of::<T>());
-        read(ptr.cast(), out, size, align, AccessKind::Read, Location::caller());
-        value.assume_init()
-    }
-}
-
-/// Loads a value through the read-only path: with checking on, a value that the launch has written is a
-/// fault.
-///
-/// # Safety
-/// As [`load`].
-#[track_caller]
-pub unsafe fn load_read_only<T: Copy>(ptr: *const T) -> T {
-    let mut value = MaybeUninit::<T>::uninit();
-    // SAFETY: the caller vouches for the source, and the destination is a local of that size.
-    unsafe {
-        let (out, size, align) = (value.as_mut_ptr().cast(), size_of::<T>(), align_of::<T>());
-        read(ptr.cast(), out, size, align, AccessKind::ReadOnly, Location::caller());
+        read(ptr.cast(), out, size, align, (Space::Generic, AccessKind::Read), Location::caller());
         value.assume_init()
     }
 }
@@ -132,8 +118,28 @@ pub unsafe fn store<T: Copy>(ptr: *mut T, value: T) {
             std::ptr::from_ref(&value).cast(),
             size_of::<T>(),
             align_of::<T>(),
+            Space::Generic,
             Location::caller(),
         );
+    }
+}
+
+/// The memory that the PTX of an instruction names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Space {
+    /// None: the address says which.
+    Generic,
+    /// `.global`
+    Global,
+}
+
+impl Space {
+    /// Checks that the address of an access lies there.
+    #[inline]
+    fn require(self, thread: &Thread, access: Access) {
+        if self == Self::Global {
+            check::require_global(thread, access);
+        }
     }
 }
 
@@ -147,10 +153,10 @@ unsafe fn read(
     out: *mut u8,
     size: usize,
     align: usize,
-    kind: AccessKind,
+    (space, kind): (Space, AccessKind),
     location: &'static Location<'static>,
 ) {
-    check_access(current("simt::memory::load"), ptr, size, align, kind, location);
+    check_access(current("simt::memory::load"), ptr, size, align, (space, kind), location);
     // SAFETY: forwarded from the caller.
     unsafe { std::ptr::copy_nonoverlapping(ptr, out, size) };
 }
@@ -163,9 +169,10 @@ unsafe fn write(
     value: *const u8,
     size: usize,
     align: usize,
+    space: Space,
     location: &'static Location<'static>,
 ) {
-    check_access(current("simt::memory::store"), ptr, size, align, AccessKind::Write, location);
+    check_access(current("simt::memory::store"), ptr, size, align, (space, AccessKind::Write), location);
     // SAFETY: forwarded from the caller.
     unsafe { std::ptr::copy_nonoverlapping(value, ptr, size) };
 }
@@ -176,12 +183,14 @@ fn check_access(
     ptr: *const u8,
     size: usize,
     align: usize,
-    kind: AccessKind,
+    (space, kind): (Space, AccessKind),
     location: &'static Location<'static>,
 ) {
     if thread.checked() {
         let site = RawSite::of(location);
-        check::typed_access(thread, Access { address: ptr as usize, size, align, kind, site });
+        let access = Access { address: ptr as usize, size, align, kind, site };
+        space.require(thread, access);
+        check::typed_access(thread, access);
     }
 }
 
@@ -265,6 +274,7 @@ pub(crate) struct Atomic {
     ptr: *mut u8,
     size: usize,
     kind: AccessKind,
+    space: Space,
     order: Ordering,
     scope: Scope,
     /// Whether it uses the old value.
@@ -282,7 +292,8 @@ impl Atomic {
             Scope::Cluster | Scope::Device => AccessKind::Atomic,
             Scope::System => AccessKind::SystemAtomic,
         };
-        Self { ptr, size, kind, order, scope, reads: true, acquires_always: true }
+        let space = Space::Generic;
+        Self { ptr, size, kind, space, order, scope, reads: true, acquires_always: true }
     }
 
     /// An operation that writes what does not depend on the old value.
@@ -307,7 +318,13 @@ impl Atomic {
             Scope::Cluster | Scope::Device => AccessKind::AtomicRead,
             Scope::System => AccessKind::SystemAtomicRead,
         };
-        Self { ptr: ptr.cast_mut(), size, kind, order, scope, reads: true, acquires_always: false }
+        let (ptr, space) = (ptr.cast_mut(), Space::Generic);
+        Self { ptr, size, kind, space, order, scope, reads: true, acquires_always: false }
+    }
+
+    /// The same operation by an instruction for global memory.
+    fn in_global(self) -> Self {
+        Self { space: Space::Global, ..self }
     }
 
     /// Replaces the value by `f` of it. The old value.
@@ -337,9 +354,10 @@ impl Atomic {
         use Ordering::{AcqRel, Acquire, SeqCst};
         let thread = current("simt::memory::atomic");
         take_turn(thread, site);
-        let Self { ptr, size, kind, .. } = self;
+        let Self { ptr, size, kind, space, .. } = self;
         let access = Access { address: ptr as usize, size, align: size, kind, site };
         if thread.checked() {
+            space.require(thread, access);
             if self.reads && !kind.is_read() {
                 check::require_written(thread, access);
             }

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::panic::Location;
 
+use crate::check::space;
 use crate::exec::context::{Block, Thread, current};
 use crate::fault::FaultKind;
 
@@ -269,10 +270,7 @@ fn window_address(pointer: *const u8, location: &'static Location<'static>) -> u
     let thread = current("simt::shared::to_address");
     match thread.block().arena.offset_of(pointer as usize) {
         Some(offset) => offset as u32,
-        None => {
-            let message = format!("{pointer:?} is no address of the block's shared memory");
-            thread.fail(FaultKind::WildPointer, location, message)
-        }
+        None => space::fail_outside_shared(thread, pointer as usize, location),
     }
 }
 
@@ -299,9 +297,7 @@ pub fn from_address(address: u32) -> *mut u8 {
     let location = Location::caller();
     let thread = current("simt::shared::from_address");
     if !(WINDOW_BASE as usize..ARENA_BYTES).contains(&(address as usize)) {
-        let message =
-            format!("{address:#x} is no address of the shared window, which begins at {WINDOW_BASE:#x}");
-        thread.fail(FaultKind::WildPointer, location, message);
+        space::fail_outside_window(thread, address, location);
     }
     thread.block().arena.base().wrapping_add(address as usize)
 }

@@ -39,6 +39,7 @@ pub mod giving_up;
 pub mod global_patterns;
 pub mod global_races;
 pub mod mbarriers;
+pub mod memories;
 pub mod product_patterns;
 pub mod products;
 pub mod programs;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use simt::memory::Scope;
+use simt::memory::{Scope, global};
 
 /// A type that atomic instructions know.
 pub trait Word: Copy {
@@ -88,6 +88,36 @@ pub unsafe fn load<T: Word>(ptr: *const T, order: Ordering, scope: Scope) -> T {
     if simt::thread::in_kernel() {
         // SAFETY: the caller's promise.
         return unsafe { simt::memory::atomic_load(ptr, order, scope) };
+    }
+    // SAFETY: the caller's promise; the value stays as it is.
+    unsafe { update_on_host(ptr.cast_mut(), |old| old) }
+}
+
+/// Puts a value at `ptr` by an instruction for global memory.
+///
+/// # Safety
+///
+/// As for [`fetch`].
+#[track_caller]
+pub unsafe fn store_global<T: Word>(ptr: *mut T, value: T, order: Ordering, scope: Scope) {
+    if simt::thread::in_kernel() {
+        // SAFETY: the caller's promise.
+        return unsafe { global::atomic_store(ptr, value, order, scope) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { update_on_host(ptr, |_| value) };
+}
+
+/// The value at `ptr`, by an instruction for global memory.
+///
+/// # Safety
+///
+/// As for [`fetch`].
+#[track_caller]
+pub unsafe fn load_global<T: Word>(ptr: *const T, order: Ordering, scope: Scope) -> T {
+    if simt::thread::in_kernel() {
+        // SAFETY: the caller's promise.
+        return unsafe { global::atomic_load(ptr, order, scope) };
     }
     // SAFETY: the caller's promise; the value stays as it is.
     unsafe { update_on_host(ptr.cast_mut(), |old| old) }

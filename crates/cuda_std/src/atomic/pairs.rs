@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use simt::memory::Scope;
 
 #[cfg(not(target_arch = "nvptx64"))]
-use super::executor::{load, store};
+use super::executor::{load_global, store_global};
 
 /// Loads two words, relaxed, scope `system`.
 ///
@@ -39,7 +39,7 @@ pub unsafe fn load_relaxed_pair_system(ptr: *const u64) -> [u64; 2] {
         }
         sim: {
             // SAFETY: the caller vouches for the pointer.
-            unsafe { [ptr, ptr.add(1)].map(|word| load(word, Ordering::Relaxed, Scope::System)) }
+            unsafe { [ptr, ptr.add(1)].map(|word| load_global(word, Ordering::Relaxed, Scope::System)) }
         }
     }
 }
@@ -63,8 +63,8 @@ pub unsafe fn store_relaxed_pair_system(ptr: *mut u64, [a, b]: [u64; 2]) {
         sim: {
             // SAFETY: the caller vouches for the pointer.
             unsafe {
-                store(ptr, a, Ordering::Relaxed, Scope::System);
-                store(ptr.add(1), b, Ordering::Relaxed, Scope::System);
+                store_global(ptr, a, Ordering::Relaxed, Scope::System);
+                store_global(ptr.add(1), b, Ordering::Relaxed, Scope::System);
             }
         }
     }

@@ -173,6 +173,7 @@ fn code_of(fault: &Fault) -> u32 {
         FaultKind::OutOfBounds
         | FaultKind::NullPointer
         | FaultKind::WildPointer
+        | FaultKind::WrongMemory
         | FaultKind::UseAfterFree => code::ILLEGAL_ADDRESS,
         FaultKind::Misaligned => code::MISALIGNED_ADDRESS,
         FaultKind::Panic => code::ASSERT,

@@ -124,6 +124,9 @@ pub(super) fn place(thread: &Thread, address: usize) -> Place {
             .map(|variable| (variable.name.to_string(), (offset - variable.offset) as i64, variable.len));
         return Place::Shared { offset: offset as i64, variable };
     }
+    if thread.is_on_stack(address) {
+        return Place::Local { address };
+    }
     let check = thread.group().launch.check.as_ref();
     let allocation = check.and_then(|check| {
         check.find(address).map(|found| &**found.allocation).or_else(|| nearest(check, address))

@@ -17,6 +17,7 @@ mod launch;
 pub(crate) mod proxy;
 mod remote;
 mod settled;
+pub(crate) mod space;
 mod sync;
 pub(crate) mod unchecked;
 
@@ -37,6 +38,7 @@ pub(crate) use launch::{GlobalMemory, LaunchCheck};
 use remote::RemoteAccesses;
 pub(crate) use remote::{block_ends, remote_access, remote_copy};
 use settled::Settled;
+pub(crate) use space::require_global;
 use sync::{BlockSync, ThreadSync, View};
 pub(crate) use sync::{
     ClusterRelease, Learnt, Released, atomic_order, completed, fence, group_ends, knows_of, proxy_fence,
@@ -219,6 +221,7 @@ fn access(thread: &Thread, access: Access, is_typed: bool) {
 
 /// Checks a read of global memory by the async proxy, which is part of operation number `operation`.
 pub(crate) fn global_async_read(thread: &Thread, access: Access, operation: u32) {
+    require_global(thread, access);
     let check = thread.group().launch.check.as_ref();
     match check.and_then(|check| Some((check, check.find(access.address)?))) {
         Some((check, found)) => {

@@ -9,6 +9,7 @@ mod launches;
 mod mbarriers;
 mod memory;
 mod races;
+mod spaces;
 mod stacks;
 mod tensor_copies;
 mod tensor_copy_order;

@@ -121,12 +121,29 @@ fn buggy_kernels_have_marks() {
     assert!(tables::correct().all(|correct| !correct.source.is_empty()));
 }
 
+/// The report on a buggy kernel.
+fn report(name: &str) -> String {
+    let bug = tables::bugs().find(|bug| bug.name == name).unwrap();
+    launch::run(entry(name), bug.shape, 1).remove(0).result.unwrap_err().to_string()
+}
+
+#[test]
+fn reports_name_both_memories() {
+    let wrong = |space: &str, memory: &str| {
+        format!("the PTX of the instruction names `{space}`, but the address lies in {memory}")
+    };
+    let tile = report("tile_by_global_stores");
+    assert!(tile.contains(&wrong(".global", "the block's shared memory\n")), "{tile}");
+    assert!(tile.contains("write of 16 bytes at byte 0 of shared `shared_array![u32; VECTORS]"), "{tile}");
+    let local = report("local_by_global_loads");
+    assert!(local.contains(&wrong(".global", "the thread's local memory\n")), "{local}");
+    let buffer = report("buffer_by_shared_loads");
+    let place = "global memory: byte 0 of global allocation `data` (1024 bytes), the kernel's `data`\n";
+    assert!(buffer.contains(&wrong(".shared", place)), "{buffer}");
+}
+
 #[test]
 fn reports_name_the_parameter() {
-    let report = |name: &str| {
-        let bug = tables::bugs().find(|bug| bug.name == name).unwrap();
-        launch::run(entry(name), bug.shape, 1).remove(0).result.unwrap_err().to_string()
-    };
     let past_end = report("write_past_end");
     assert!(
         past_end.contains("of global allocation `data` (240 bytes), the kernel's `data`\n"),

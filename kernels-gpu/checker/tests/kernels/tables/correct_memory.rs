@@ -40,6 +40,12 @@ pub const ROWS: &[Correct] = &[
     right(BOUNDS, "vectors_and_a_tail", SAMPLES, blocks(2).words(255), |data, _| {
         all(255, |i| data[i] as usize == i + 1)
     }),
+    right(MEMORIES, "one_helper_for_all_memories", PTX, ONE, |data, _| {
+        all(64, |i| data[i] as usize == i + 256 + 2)
+    }),
+    right(MEMORIES, "vectors_by_way_of_shared", PTX, ONE, |data, _| {
+        all(256, |i| data[i] as usize == 4 * (63 - i / 4) + i % 4)
+    }),
 ];
 
 /// Whether the second half of `data` is the product of the matrices that the first half stands for.

@@ -93,6 +93,7 @@ const GLOBAL: &str = "races in global memory";
 const ATOMICS: &str = "core::sync::atomic";
 const SCOPES: &str = "flags, fences, scopes";
 const STACKS: &str = "another thread's stack";
+const MEMORIES: &str = "another memory";
 const BARRIERS: &str = "barriers";
 const WARPS: &str = "warps";
 const ENDS: &str = "panics and hangs";
