@@ -66,8 +66,6 @@ fn budgeted(kernel: &Kernel, family: &Manifest, budget: &Budget) -> Vec<String> 
 /// Compute capability of the first architecture with TMA and `wgmma`.
 const HOPPER: u16 = 90;
 
-/// Macro of a family that goes through its kernels for Hopper.
-const HOPPER_LIST: &str = "for_each_sm90_kernel";
 /// The folder with the families.
 const FAMILIES: &str = "kernels-gpu/";
 /// Macro that compiles decode kernels with a score function, which it names first. The host launches them by
@@ -76,13 +74,18 @@ const FUNCTIONS: &str = "decode_score_kernels! {";
 /// Its heading of kernels for Hopper.
 const FOR_HOPPER: &str = "e4m3";
 
+/// The macro that goes through all kernels of the part of a family that the file belongs to, such as `sm90`.
+fn list_of(path: &str) -> Option<String> {
+    let (family, source) = path.strip_prefix(FAMILIES)?.split_once("/src/")?;
+    let (part, _) = source.split_once('/')?;
+    Some(format!("{family}::for_each_{part}_kernel"))
+}
+
 /// The op is the file under `host/src/ops` that launches the kernel; test and bench go by its name, and the
 /// test compares with the oracle.
 fn accompanied(kernel: &Kernel, sources: &[Source]) -> Vec<String> {
     let finding = |what: String| format!("{}: kernel `{}` has no {what}", kernel.path, kernel.name);
-    // Those for Hopper are launched by a list of all of their family's.
-    let family = kernel.path.strip_prefix(FAMILIES).and_then(|path| path.split('/').next());
-    let list = family.filter(|_| kernel.is_for_hopper).map(|family| format!("{family}::{HOPPER_LIST}"));
+    let list = list_of(&kernel.path);
     let table = kernel.function.as_ref().map(|function| format!("{function}::DECODE"));
     // A kernel of a table is of no list.
     let by = table.or(list);
@@ -243,8 +246,10 @@ mod tests {
         let mut sources = complete();
         sources[1] = Source::new("host/src/ops/saxpy.rs", "basic::for_each_sm90_kernel!(launches);");
         assert_eq!(accompanied(&kernel, &sources), Vec::<String>::new());
-        sources[1] = Source::new("host/src/ops/saxpy.rs", "other::for_each_sm90_kernel!(launches);");
-        assert!(accompanied(&kernel, &sources)[0].contains("no op"));
+        for other in ["other::for_each_sm90_kernel!(launches);", "basic::for_each_mma_kernel!(launches);"] {
+            sources[1] = Source::new("host/src/ops/saxpy.rs", other);
+            assert!(accompanied(&kernel, &sources)[0].contains("no op"));
+        }
     }
 
     #[test]
