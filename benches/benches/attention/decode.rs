@@ -28,7 +28,7 @@ pub enum Pattern {
 
 const CAP: f32 = 1.0;
 
-/// The slope of a head: from a half down to 2^-8.
+/// The slope of a head, as the authors of ALiBi have it: 2^-8 in the last one.
 fn slope(head: usize, heads: usize) -> f32 {
     (-8.0 * (head + 1) as f32 / heads as f32).exp2()
 }

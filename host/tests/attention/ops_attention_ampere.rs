@@ -1,6 +1,6 @@
 //! Attention elsewhere than on Hopper: on software devices of other compute capabilities.
 
-use crate::attention_case::{Case, Outcome, PLAIN, device};
+use crate::attention_case::{Case, Number, Outcome, PLAIN, device};
 use half::{bf16, f16};
 use ironwarp::ops::attention::{Attention, Backward, Forward, Gradients, Heads, HeadsMut};
 use ironwarp::{DeviceBuffer, Error, Tensor};
@@ -9,35 +9,22 @@ use testkit::{Family, input};
 const SIDES: [usize; 4] = [1, 40, 2, 64];
 
 /// The kernel that a small problem gets, or the error.
-fn chosen() -> Outcome<String> {
+fn chosen<T: Number>(size: usize) -> Outcome<String> {
     let stream = device()?.stream()?;
-    let x = DeviceBuffer::<bf16>::zeroed(&stream, SIDES.iter().product())?;
-    let mut y = DeviceBuffer::<bf16>::zeroed(&stream, x.len())?;
-    let [q, k, v] = [0; 3].map(|_| Heads::new::<bf16>(&x, SIDES));
-    let choice = Attention::new(q, k, v, HeadsMut::new(&mut y, SIDES)).explain(&stream);
-    Ok(match choice {
-        Ok(choice) => choice.config.name().to_owned(),
-        Err(error) => error.to_string(),
-    })
-}
-
-/// A software device of a capability has it; on a GPU the variable says nothing.
-fn is_soft(major: u32) -> Outcome<bool> {
-    let is_asked_for = device()?.arch().major == major;
-    if !is_asked_for {
-        testkit::skip("the device is no software device");
-    }
-    Ok(is_asked_for)
+    let sides = [1, 40, 2, size];
+    let x = DeviceBuffer::<T>::zeroed(&stream, sides.iter().product())?;
+    let mut y = DeviceBuffer::<T>::zeroed(&stream, x.len())?;
+    let [q, k, v] = [0; 3].map(|_| Heads::new::<T>(&x, sides));
+    let choice = Attention::new(q, k, v, HeadsMut::new(&mut y, sides)).explain(&stream);
+    Ok(choice.map_or_else(|error| error.to_string(), |choice| choice.config.name().to_owned()))
 }
 
 #[test]
 fn ampere_computes_the_forward_pass() -> Outcome {
-    testkit::own_process!("IRONWARP_SOFT_ARCH" = "8.0");
-    if !is_soft(8)? {
-        return Ok(());
-    }
-    assert_eq!(chosen()?, "attention_mma_bf16_64");
-    for size in [48, 128, 256] {
+    testkit::own_process!("IRONWARP_DRIVER" = "soft", "IRONWARP_SOFT_ARCH" = "8.0");
+    for (size, head) in [(48, 64), (128, 128), (256, 256)] {
+        assert_eq!(chosen::<bf16>(size)?, format!("attention_mma_bf16_{head}"));
+        assert_eq!(chosen::<f16>(size)?, format!("attention_mma_f16_{head}"));
         let case = Case { queries: 70, keys: 150, heads: 4, kv_heads: 2, right: Some(0), size, ..PLAIN };
         case.check::<bf16>()?;
         Case { packed: Some(&[[3, 40], [66, 9], [0, 5], [5, 0], [64, 64]]), ..case }.check::<f16>()?;
@@ -59,10 +46,7 @@ fn ampere_computes_the_forward_pass() -> Outcome {
 
 #[test]
 fn gradients_are_refused_with_the_reason() -> Outcome {
-    testkit::own_process!("IRONWARP_SOFT_ARCH" = "8.0");
-    if !is_soft(8)? {
-        return Ok(());
-    }
+    testkit::own_process!("IRONWARP_DRIVER" = "soft", "IRONWARP_SOFT_ARCH" = "8.0");
     let stream = device()?.stream()?;
     let x = DeviceBuffer::<bf16>::zeroed(&stream, SIDES.iter().product())?;
     let zeros = || DeviceBuffer::<bf16>::zeroed(&stream, x.len());
@@ -90,19 +74,15 @@ fn gradients_are_refused_with_the_reason() -> Outcome {
 
 #[test]
 fn turing_has_no_attention() -> Outcome {
-    testkit::own_process!("IRONWARP_SOFT_ARCH" = "7.5");
-    if is_soft(7)? {
-        let text = chosen()?;
-        assert!(text.contains("Ampere") && text.contains("\nhint: "), "{text}");
-    }
+    testkit::own_process!("IRONWARP_DRIVER" = "soft", "IRONWARP_SOFT_ARCH" = "7.5");
+    let text = chosen::<bf16>(64)?;
+    assert!(text.contains("Ampere") && text.contains("\nhint: "), "{text}");
     Ok(())
 }
 
 #[test]
 fn blackwell_computes_it_too() -> Outcome {
-    testkit::own_process!("IRONWARP_SOFT_ARCH" = "12.0");
-    if is_soft(12)? {
-        assert_eq!(chosen()?, "attention_mma_bf16_64");
-    }
+    testkit::own_process!("IRONWARP_DRIVER" = "soft", "IRONWARP_SOFT_ARCH" = "12.0");
+    assert_eq!(chosen::<bf16>(64)?, "attention_mma_bf16_64");
     Ok(())
 }

@@ -23,6 +23,8 @@ pub enum Ready {
 const SLOPES: [f32; 3] = [0.25, 0.0, 0.03125];
 /// Less than many scores, and small enough that errors of its tangent hide nothing.
 const CAP: f32 = 2.0;
+/// No score of the tests is larger where caps are.
+const MOST: f32 = 8.0;
 
 impl Pattern {
     /// Slopes of so many heads.
@@ -59,13 +61,15 @@ impl Pattern {
         }
     }
 
-    /// The errors that it adds: to log-sum-exps, absolute, and to weights, relative.
+    /// The errors that it adds: to log-sum-exps, absolute, and to weights, relative. Those of a tangent are a
+    /// part of the new score.
     pub fn errors(&self) -> Tolerance {
         match self {
             Pattern::Alibi(_) => Tolerance::EXACT,
             Pattern::SoftCap(cap) => {
                 let Tolerance { absolute, relative } = tolerance::ATTENTION_SOFT_CAP.tolerance();
-                Tolerance { absolute: absolute * f64::from(*cap), relative: relative * f64::from(*cap) }
+                let most = f64::from(cap.min(MOST));
+                Tolerance { absolute: absolute * most, relative: relative * most }
             }
         }
     }

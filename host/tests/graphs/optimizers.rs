@@ -210,10 +210,7 @@ fn a_captured_embedding_takes_new_tokens() -> Outcome {
         let error = graph.inputs_mut().copy_from_slice(&stream, &wrong).unwrap_err();
         assert!(matches!(error.tensor_error(), Some(TensorError::Index { bound: ROWS, .. })), "{error:?}");
         let error = graph.inputs_mut().copy_from_slice(&stream, &wrong[..4]).unwrap_err();
-        assert!(matches!(
-            error.tensor_error(),
-            Some(TensorError::Index { .. } | TensorError::Elements { .. })
-        ));
+        assert!(matches!(error.tensor_error(), Some(TensorError::Elements { .. })), "{error:?}");
         graph.replay(&stream)?;
         let want = step(&stream, &mut Indices::from_slice(&stream, &given, ROWS)?)?;
         for (got, want) in graph.outputs().iter().zip(&want) {

@@ -50,7 +50,8 @@ impl ScoreFunction for SoftCap {
     }
 }
 
-/// [`Alibi`], or a [`SoftCap`] where it has no slopes: decode kernels have both, as they wait for memory.
+/// [`Alibi`], or a [`SoftCap`] where it has no slopes: decode kernels have both, since they should wait for
+/// memory more than for one of them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, KernelArgs)]
 pub struct Pattern {

@@ -34,7 +34,7 @@ pub unsafe fn update_loss_scale(change: Change, norm: *const Norm, scale: *mut f
             let less = *scale * change.backoff;
             *scale = if less > f32::MIN_POSITIVE { less } else { f32::MIN_POSITIVE };
             *finite = 0;
-        } else if *finite + 1 < change.interval {
+        } else if (*finite).saturating_add(1) < change.interval {
             *finite += 1;
         } else {
             let more = *scale * change.growth;

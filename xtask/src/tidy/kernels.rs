@@ -74,6 +74,12 @@ const FUNCTIONS: &str = "decode_score_kernels! {";
 /// Its heading of kernels for Hopper.
 const FOR_HOPPER: &str = "e4m3";
 
+/// Whether the code has the path, from a word's beginning on.
+fn has_path(code: &str, path: &str) -> bool {
+    let is_word = |before: char| before.is_alphanumeric() || before == '_';
+    code.match_indices(path).any(|(at, _)| !code[..at].ends_with(is_word))
+}
+
 /// The macro that goes through all kernels of the part of a family that the file belongs to, such as `sm90`.
 fn list_of(path: &str) -> Option<String> {
     let (family, source) = path.strip_prefix(FAMILIES)?.split_once("/src/")?;
@@ -90,7 +96,7 @@ fn accompanied(kernel: &Kernel, sources: &[Source]) -> Vec<String> {
     // A kernel of a table is of no list.
     let by = table.or(list);
     let launches = |source: &Source| {
-        mentions(source, &kernel.name) || by.as_ref().is_some_and(|by| source.code.contains(by.as_str()))
+        mentions(source, &kernel.name) || by.as_ref().is_some_and(|by| has_path(&source.code, by))
     };
     let launching = sources.iter().filter(|source| op_name(&source.path).is_some() && launches(source));
     let ops: BTreeSet<&str> = launching.filter_map(|source| op_name(&source.path)).collect();
@@ -259,7 +265,7 @@ mod tests {
         let told = |kernel: &Kernel| (kernel.function.is_some(), kernel.is_for_hopper);
         assert_eq!(found.iter().map(told).collect::<Vec<_>>(), [(true, false), (true, true), (false, false)]);
         let mut sources = complete();
-        for (code, launched) in [("Pattern::DECODE", true), ("Other::DECODE", false), ("DECODE", false)] {
+        for (code, launched) in [("Pattern::DECODE", true), ("MyPattern::DECODE", false), ("DECODE", false)] {
             sources[1] = Source::new("host/src/ops/saxpy.rs", code);
             assert_eq!(accompanied(&found[0], &sources).is_empty(), launched, "{code}");
         }

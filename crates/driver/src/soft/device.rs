@@ -15,25 +15,28 @@ use std::sync::OnceLock;
 /// The variable with the compute capability of software devices.
 pub const ARCH_VARIABLE: &str = "IRONWARP_SOFT_ARCH";
 
-/// A compute capability, and the shared memory that goes with it.
+/// A compute capability, and what a multiprocessor of it holds.
 #[derive(Clone, Copy)]
 pub(super) struct Arch {
     /// Major and minor.
     pub capability: (u32, u32),
-    /// Shared memory of a multiprocessor, KiB.
+    /// Threads.
+    pub threads: u32,
+    /// Blocks.
+    pub blocks: u32,
+    /// Shared memory, KiB.
     shared_kib: u32,
 }
 
-/// Those that devices may have. Shared memory is that of the CUDA programming guide's table of compute
-/// capabilities.
+/// Those that devices may have, by the CUDA programming guide's table of compute capabilities.
 const ARCHS: [Arch; 7] = [
-    Arch { capability: (7, 5), shared_kib: 64 },
-    Arch { capability: (8, 0), shared_kib: 164 },
-    Arch { capability: (8, 6), shared_kib: 100 },
-    Arch { capability: (8, 9), shared_kib: 100 },
-    Arch { capability: (9, 0), shared_kib: 228 },
-    Arch { capability: (10, 0), shared_kib: 228 },
-    Arch { capability: (12, 0), shared_kib: 100 },
+    Arch { capability: (7, 5), threads: 1024, blocks: 16, shared_kib: 64 },
+    Arch { capability: (8, 0), threads: 2048, blocks: 32, shared_kib: 164 },
+    Arch { capability: (8, 6), threads: 1536, blocks: 16, shared_kib: 100 },
+    Arch { capability: (8, 9), threads: 1536, blocks: 24, shared_kib: 100 },
+    Arch { capability: (9, 0), threads: 2048, blocks: 32, shared_kib: 228 },
+    Arch { capability: (10, 0), threads: 2048, blocks: 32, shared_kib: 228 },
+    Arch { capability: (12, 0), threads: 1536, blocks: 24, shared_kib: 100 },
 ];
 const HOPPER: Arch = ARCHS[4];
 static ARCH: OnceLock<Arch> = OnceLock::new();
@@ -64,8 +67,12 @@ impl Arch {
     /// Shared memory of a block with opt-in (`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`): what the
     /// system does not reserve for a block.
     pub(super) fn shared_opt_in(self) -> u32 {
-        let reserved = if self.capability.0 < 8 { 0 } else { SHARED_RESERVED };
-        self.shared_per_multiprocessor() - reserved
+        self.shared_per_multiprocessor() - self.shared_reserved()
+    }
+
+    /// Shared memory that the system reserves for a block.
+    pub(super) fn shared_reserved(self) -> u32 {
+        if self.capability.0 < 8 { 0 } else { 1 << 10 }
     }
 
     /// Whether blocks may form clusters.
@@ -88,13 +95,9 @@ pub(super) const WARP_SIZE: u32 = 32;
 pub(super) const MAX_THREADS_PER_BLOCK: u32 = 1024;
 pub(super) const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
 pub(super) const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
-pub(super) const MAX_THREADS_PER_MULTIPROCESSOR: u32 = 2048;
-pub(super) const MAX_BLOCKS_PER_MULTIPROCESSOR: u32 = 32;
 pub(super) const REGISTERS_PER_MULTIPROCESSOR: u32 = 65536;
 /// Shared memory of a block without opting in.
 pub(super) const SHARED_DEFAULT: u32 = 48 << 10;
-/// Shared memory that the system reserves per block.
-pub(super) const SHARED_RESERVED: u32 = 1 << 10;
 /// The result of `cuDriverGetVersion`: CUDA 13.0.
 pub(super) const DRIVER_VERSION: c_int = 13000;
 /// Least and greatest stream priority. A smaller number means a higher priority.
@@ -168,15 +171,15 @@ fn attribute(ordinal: usize, attribute: u32) -> Outcome<c_int> {
         33 => 1 + ordinal as u32, // PCI bus
         37 => 5120,               // bits of the memory bus, as Hopper's: hosts choose kernels by its rate
         38 => 32 << 20,           // L2 cache
-        39 => MAX_THREADS_PER_MULTIPROCESSOR,
+        39 => arch().threads,
         40 => 1, // copy engines
         51 => 32,
         75 => arch().capability.0,
         76 => arch().capability.1,
         81 => arch().shared_per_multiprocessor(),
         97 => arch().shared_opt_in(),
-        106 => MAX_BLOCKS_PER_MULTIPROCESSOR,
-        111 => SHARED_RESERVED,
+        106 => arch().blocks,
+        111 => arch().shared_reserved(),
         17..=200 => 0, // known to CUDA, and absent here: textures, virtual memory management, confidential computing, ..
         _ => return Err(code::INVALID_VALUE),
     };

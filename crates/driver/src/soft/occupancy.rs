@@ -3,10 +3,7 @@
 use super::{
     abi::LaunchConfig,
     api,
-    device::{
-        MAX_BLOCKS_PER_MULTIPROCESSOR, MAX_THREADS_PER_MULTIPROCESSOR, SHARED_RESERVED, WARP_SIZE, arch,
-        multiprocessors,
-    },
+    device::{WARP_SIZE, arch, multiprocessors},
     handle::Handle,
     host_function,
     launch::{check_cluster, read_config},
@@ -27,9 +24,10 @@ fn blocks(threads: u32, shared: u32) -> u32 {
     if threads == 0 {
         return 0;
     }
-    let by_threads = MAX_THREADS_PER_MULTIPROCESSOR / threads.next_multiple_of(WARP_SIZE);
-    let by_shared = arch().shared_per_multiprocessor() / shared.saturating_add(SHARED_RESERVED);
-    by_threads.min(by_shared).min(MAX_BLOCKS_PER_MULTIPROCESSOR)
+    let by_threads = arch().threads / threads.next_multiple_of(WARP_SIZE);
+    let each = shared.saturating_add(arch().shared_reserved());
+    let by_shared = arch().shared_per_multiprocessor().checked_div(each).unwrap_or(u32::MAX);
+    by_threads.min(by_shared).min(arch().blocks)
 }
 
 /// Blocks that can be resident on the device at once. A cooperative launch needs all of its blocks resident.
@@ -118,7 +116,7 @@ api! {
         if blocks_of(f, threads, 0)? < wanted {
             return Err(code::INVALID_VALUE);
         }
-        let each = (arch().shared_per_multiprocessor() / wanted).saturating_sub(SHARED_RESERVED);
+        let each = (arch().shared_per_multiprocessor() / wanted).saturating_sub(arch().shared_reserved());
         put(out, each.min(f.max_dynamic_shared) as usize)
     }
 

@@ -17,8 +17,8 @@ use super::select::TABLE;
 const MAX_HEAD_SIZE: usize = 256;
 /// Elements of a row come in units of 16 bytes.
 const HEAD_UNIT: usize = 8;
-/// Tiles of queries of a launch; with a grid more they are counted in 32 bits.
-const MAX_TILES: u64 = 1 << 31;
+/// Tiles of queries of a launch: blocks of a grid, of which kernels with a tile a block have as many.
+const MAX_TILES: u64 = i32::MAX as u64;
 
 pub(super) fn invalid(argument: &'static str, got: String, wanted: String, hint: &'static str) -> Error {
     Error::InvalidArgument { operation: OPERATION, argument, got, wanted, hint }

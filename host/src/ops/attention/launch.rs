@@ -1,4 +1,4 @@
-//! From checked operands to a launch: tensor maps, the kernel's arguments, the grid.
+//! From checked operands to a launch: tensor maps or addresses, the kernel's arguments, the grid.
 
 use attention::mma::{self, forward::InputStrides};
 use attention::problem::{AttentionParams, Tiles};

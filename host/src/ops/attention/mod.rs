@@ -36,8 +36,8 @@
 //! lie one behind the other ([`Packed`]).
 //!
 //! # How it is computed
-//! By [`attention::sm90`] on Hopper, else by [`attention::mma`](mod@attention::mma) on Ampere and later: the
-//! forward pass without a score function. Tensor cores multiply 16-bit elements and sum in f32. Scores, the
+//! By [`attention::sm90`] on Hopper. The forward pass without a score function runs on Ampere and later, by
+//! [`attention::mma`](mod@attention::mma). Tensor cores multiply 16-bit elements and sum in f32. Scores, the
 //! softmax and the running sums are f32. Weights are rounded to the element type before they multiply V. No
 //! matrix of scores is stored. A head size between those of the kernels takes the next larger kernel, with
 //! rows padded by zeros. [`Attention::explain`] returns the choice and its reason.

@@ -203,7 +203,7 @@ pub(super) fn soft_cap(cap: f32) -> Result<StructArgs<SoftCap, SoftCapValues>> {
     Ok(SoftCapArgs { cap, reciprocal }.pass())
 }
 
-/// The pattern with these slopes. There is no cap beside them: its values are looked at by nobody.
+/// The pattern with these slopes. There is no cap beside them: kernels do not read it.
 pub(super) fn pattern_of_slopes(
     alibi: StructArgs<Alibi, AlibiValues<'_>>,
 ) -> StructArgs<Pattern, PatternValues<AlibiValues<'_>>> {

@@ -1,4 +1,5 @@
-//! Which configuration a problem gets: of the kernels that can do it the one with the lowest estimate. The
+//! Which configuration a problem gets: of the kernels that can do it the one with the lowest estimate; those
+//! that were not timed on the device's kind come behind the others. The
 //! same problem on the same device always gets the same one, so results repeat bit for bit.
 
 use std::cmp::Ordering;
@@ -252,7 +253,8 @@ pub(super) const fn table(problem: &Problem) -> Table {
     if matches!(problem.dtype, DType::F8E4M3) { fp8::instances::TABLE } else { TABLE }
 }
 
-/// Every configuration that can do a problem on a device, the likely fastest first.
+/// Every configuration that can do a problem on a device, the likely fastest first; on Hopper those for other
+/// devices last, which were not timed there.
 pub fn candidates(problem: &Problem, device: &Device) -> Vec<Candidate> {
     candidates_of(table(problem), problem, device)
 }

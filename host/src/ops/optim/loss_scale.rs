@@ -133,7 +133,8 @@ impl LossScale {
             .into()
     }
 
-    /// Takes over the [`state`](Self::state) of another one: `read` writes the tensor of a name.
+    /// Takes over the [`state`](Self::state) of another one: `read` writes the tensor of a name. The numbers
+    /// are taken as they are.
     ///
     /// # Errors
     /// As `read`; [`TensorError::Shared`](crate::TensorError::Shared) while tensors of the state are kept.

@@ -1,5 +1,6 @@
 //! The kernels with the score functions of the family that decoding has. Which one it is they are told at run
-//! time: a tile's scores are a small part of the time that its keys and values take from memory.
+//! time: a tile's scores should be a small part of the time that its keys and values take from memory (not
+//! timed: rows `attention_decode_alibi_*` and `attention_decode_soft_cap_*` of `bench attention`).
 
 use crate::functions::Pattern;
 

@@ -53,8 +53,11 @@ pub trait Config: Copy + 'static {
     const CHECKED: () = {
         assert!(Self::SHARED <= SHARED_BYTES, "shared memory of a block");
         assert!(Self::UNITS >= 8 && Self::HEAD <= 256, "the swizzle has eight units; loops are counted out");
-        assert!(Self::BLOCK_N.is_multiple_of(STEP_KEYS) && Self::BLOCK_N <= 128, "whole steps, counted out");
-        assert!(Self::BLOCK_N.is_multiple_of(Self::ROWS) && BLOCK_M.is_multiple_of(Self::ROWS));
+        assert!(Self::BLOCK_N == 32 || Self::BLOCK_N == 64, "blocks that are copied; whole steps");
+        assert!(
+            Self::BLOCK_N.is_multiple_of(Self::ROWS) && BLOCK_M <= 16 * Self::ROWS,
+            "copies, counted out"
+        );
     };
 }
 

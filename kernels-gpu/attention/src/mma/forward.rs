@@ -200,7 +200,7 @@ impl<C: Config> Pass<'_, C> {
     /// So many rows are readable from there on; nobody reads where they come to.
     #[inline(always)]
     unsafe fn copy<const LINES: u32>(self, to: u32, from: *const u16, stride: u64, rows: u32) {
-        // Else the loop over blocks would keep what follows from it.
+        // Opaque, so that each block computes these numbers anew and keeps none in registers.
         let thread = misc::opaque(thread::thread_idx_x());
         let (row, unit) = (thread / C::UNITS, thread % C::UNITS);
         let has_column = unit * UNIT < self.arguments.params.head_size;
