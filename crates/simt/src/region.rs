@@ -194,8 +194,7 @@ mod slots {
         fn reserve(&self) -> Option<Mutex<Space>> {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_NORESERVE;
             // SAFETY: asks for address space anywhere.
-            let start =
-                unsafe { libc::mmap(ptr::null_mut(), SLOTS * SLOT, libc::PROT_NONE, flags, -1, 0) };
+            let start = unsafe { libc::mmap(ptr::null_mut(), SLOTS * SLOT, libc::PROT_NONE, flags, -1, 0) };
             if start == libc::MAP_FAILED {
                 return None;
             }

@@ -67,7 +67,7 @@ fn fail_around_shared(thread: &Thread, access: Access) -> ! {
 }
 
 /// The thread on whose stack an address is.
-fn owner_of_stack(thread: &Thread, address: usize) -> Option<&Thread> {
+pub(super) fn owner_of_stack(thread: &Thread, address: usize) -> Option<&Thread> {
     thread.group().threads.iter().find(|other| other.is_on_stack(address))
 }
 
