@@ -168,7 +168,7 @@ mod slots {
     /// Bytes before an allocation in its first slot, and at least as many after it.
     const MARGIN: usize = 1 << 30;
 
-    /// What of reserved address space is free.
+    /// The free part of reserved address space.
     #[derive(Debug)]
     struct Space {
         start: usize,
@@ -249,7 +249,8 @@ mod slots {
         }
     }
 
-    /// Puts the bytes of memory from [`Reserved::take`] into a file without a name, and the file in their place.
+    /// Puts the bytes of memory from [`Reserved::take`] into a file without a name, and the file in their
+    /// place.
     pub fn share(base: *mut u8, bytes: usize) -> Option<File> {
         // SAFETY: a name that ends with a zero.
         let number = unsafe { libc::memfd_create(c"ironwarp".as_ptr(), libc::MFD_CLOEXEC) };

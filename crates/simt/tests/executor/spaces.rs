@@ -129,7 +129,7 @@ fn pointers_tell_their_memory() {
         assert_eq!(spaces(words.at(1)), [true, false, false]);
         assert_eq!(spaces(tile()), [false, true, false]);
         assert_eq!(spaces(&raw const own), [false, false, true]);
-        // What the closure has captured stands for global memory.
+        // The closure's captures stand for global memory.
         assert_eq!(spaces((&raw const shared).cast()), [true, false, false]);
         grid::sync();
         if thread::block_idx()[0] == 1 {
