@@ -55,7 +55,8 @@ pub enum AddressSpace {
     Local,
 }
 
-/// Whether a generic pointer points into `address_space`. PTX `isspacep`.
+/// Whether a generic pointer points into `address_space`. PTX `isspacep`. Shared memory of another block of
+/// the cluster is in none of them.
 ///
 /// # Safety
 ///
@@ -73,13 +74,12 @@ pub unsafe fn is_in_address_space<T>(ptr: *const T, address_space: AddressSpace)
             }
         }
         sim: {
-            // The executor has shared memory and everything else: `Constant` and `Local` are not told from
-            // `Global`.
-            let shared = simt::shared::contains(ptr);
             match address_space {
-                AddressSpace::Shared => shared,
-                AddressSpace::Global => !shared,
-                AddressSpace::Constant | AddressSpace::Local => false,
+                AddressSpace::Global => simt::memory::is_global(ptr),
+                AddressSpace::Shared => simt::shared::contains(ptr),
+                AddressSpace::Local => simt::memory::is_local(ptr),
+                // The executor does not tell constants from global memory.
+                AddressSpace::Constant => false,
             }
         }
     }

@@ -11,7 +11,9 @@
 //!   [`shared`](crate::shared)). Byte offsets are added to it as integers.
 //!
 //! Each is an instruction for one memory. A pointer to shared memory or to a local variable is an illegal
-//! address where global memory is named, although a plain access reaches it; the checker reports it.
+//! address where global memory is named, although a plain access reaches it. A pointer to global memory or to
+//! a local variable has no 32-bit address: [`shared::address_of`](crate::shared::address_of) it names wrong
+//! bytes of shared memory, or none. The checker reports both.
 //!
 //! Element `i` of a returned array is the one at the `i`-th place in memory.
 //!

@@ -175,7 +175,7 @@ impl FaultKind {
                 "local memory is private to a thread: pass values by shared memory, global memory or shuffles"
             }
             Self::WrongMemory => {
-                "take the function for the memory that the address lies in (`vector::load` and `store` for global memory, `load_shared` and `store_shared` with `shared::address_of` for shared memory), or a plain access, which reaches every memory"
+                "take an instruction for the memory that the address lies in, or a plain access where that is global memory, the block's shared memory or a local variable"
             }
             Self::UseAfterFree => "keep the allocation alive until the launch has finished",
             Self::UninitialisedShared => "write every element that is read, and put a barrier between",
@@ -320,6 +320,12 @@ impl AccessKind {
             || self.is_system_wide()
     }
 
+    /// Whether it is an atomic operation of a thread.
+    pub(crate) fn is_atomic(self) -> bool {
+        let is_system = matches!(self, Self::SystemAtomic | Self::SystemAtomicRead);
+        is_system || self.is_narrow() || matches!(self, Self::Atomic | Self::AtomicRead)
+    }
+
     /// Whether it is atomic for all devices.
     pub(crate) fn is_system_wide(self) -> bool {
         matches!(self, Self::VolatileRead | Self::VolatileWrite | Self::SystemAtomic | Self::SystemAtomicRead)
@@ -453,6 +459,8 @@ pub struct Fault {
     pub other: Option<OtherAccess>,
     /// For faults of synchronisation: one line for each group of threads, with what it waits for.
     pub waits: Vec<String>,
+    /// A fix of this fault, where that of its kind does not say enough.
+    pub remedy: Option<&'static str>,
 }
 
 impl std::error::Error for Fault {}
@@ -497,6 +505,9 @@ impl fmt::Display for Fault {
 impl Fault {
     /// The usual fix of this fault.
     pub fn hint(&self) -> &'static str {
+        if let Some(remedy) = self.remedy {
+            return remedy;
+        }
         let sides =
             [self.access.as_ref().map(|access| access.kind), self.other.as_ref().map(|other| other.kind)];
         let has = |wanted: fn(AccessKind) -> bool| sides.iter().flatten().any(|kind| wanted(*kind));

@@ -412,6 +412,35 @@ pub(crate) unsafe fn update<T: Copy>(ptr: *mut T, f: impl FnOnce(T) -> T) {
     drop(lock);
 }
 
+/// Whether a pointer points into global memory: into no shared memory and no local variable
+/// (`isspacep.global`).
+#[track_caller]
+#[inline(never)]
+pub fn is_global<T>(ptr: *const T) -> bool {
+    lies_in_global(ptr.addr())
+}
+
+// Not generic, so that it is compiled here, without load/store callbacks.
+#[track_caller]
+#[inline(never)]
+fn lies_in_global(address: usize) -> bool {
+    check::space::is_global(current("simt::memory::is_global"), address)
+}
+
+/// Whether a pointer points into a local variable (`isspacep.local`).
+#[track_caller]
+#[inline(never)]
+pub fn is_local<T>(ptr: *const T) -> bool {
+    lies_in_local(ptr.addr())
+}
+
+// Not generic, as above.
+#[track_caller]
+#[inline(never)]
+fn lies_in_local(address: usize) -> bool {
+    check::space::is_local(current("simt::memory::is_local"), address)
+}
+
 /// Orders the thread's earlier accesses before its later ones, as seen by `scope` (`membar`, `fence`).
 #[track_caller]
 pub fn fence(scope: Scope) {

@@ -1,5 +1,5 @@
-//! Memory that stands for a GPU's: allocations far apart in a part of the address space that nothing else
-//! uses.
+//! Memory that stands for a GPU's: allocations far apart in parts of the address space that nothing else
+//! uses, one for global memory and one for the shared memory of blocks.
 //!
 //! An index that is wrong by up to a gigabyte leads to no memory, so the checker finds it wherever it
 //! leads: an address here that no allocation holds is an error. The address space is only reserved; pages
@@ -8,8 +8,15 @@
 use std::alloc::Layout;
 use std::fs::File;
 
+use slots::Reserved;
+
 /// Alignment of every allocation, in bytes.
-const ALIGNMENT: usize = 4096;
+pub(crate) const ALIGNMENT: usize = 4096;
+
+/// Where global memory is.
+static GLOBAL: Reserved = Reserved::new();
+/// Where the shared memory of blocks is.
+static SHARED: Reserved = Reserved::new();
 
 /// Memory for a simulated device, given back when dropped. Its bytes are not initialised.
 #[derive(Debug)]
@@ -18,6 +25,8 @@ pub struct DeviceMemory {
     bytes: usize,
     /// The number of slots that it occupies; 0 for memory of the heap.
     slots: usize,
+    /// Where these slots are.
+    part: &'static Reserved,
 }
 
 // SAFETY: it is owned memory, tied to no thread.
@@ -30,14 +39,28 @@ impl DeviceMemory {
     /// `bytes` bytes at a multiple of 4096, apart from all other memory where the system lets us reserve
     /// address space, of the heap elsewhere. `None`: no memory is left, or `bytes` is 0.
     pub fn new(bytes: usize) -> Option<Self> {
+        Self::within(&GLOBAL, bytes)
+    }
+
+    /// As [`DeviceMemory::new`], for shared memory, which fits in one slot. Its bytes are zeros.
+    pub(crate) fn shared(bytes: usize) -> Option<Self> {
+        let memory = Self::within(&SHARED, bytes)?;
+        if memory.slots == 0 {
+            // SAFETY: its own bytes. Those in slots are new pages, which are zeros.
+            unsafe { memory.base.write_bytes(0, bytes) };
+        }
+        Some(memory)
+    }
+
+    fn within(part: &'static Reserved, bytes: usize) -> Option<Self> {
         if bytes == 0 {
             return None;
         }
-        let apart = slots::take(bytes).map(|(base, slots)| Self { base, bytes, slots });
+        let apart = part.take(bytes).map(|(base, slots)| Self { base, bytes, slots, part });
         apart.or_else(|| {
             // SAFETY: the size is not zero.
             let base = unsafe { std::alloc::alloc(layout(bytes)?) };
-            (!base.is_null()).then_some(Self { base, bytes, slots: 0 })
+            (!base.is_null()).then_some(Self { base, bytes, slots: 0, part })
         })
     }
 
@@ -62,8 +85,8 @@ impl DeviceMemory {
         if bytes == 0 {
             return None;
         }
-        let (base, slots) = slots::take(bytes)?;
-        let memory = Self { base, bytes, slots };
+        let (base, slots) = GLOBAL.take(bytes)?;
+        let memory = Self { base, bytes, slots, part: &GLOBAL };
         slots::put_in_place(base, bytes, file).then_some(memory)
     }
 }
@@ -71,7 +94,7 @@ impl DeviceMemory {
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         if self.slots != 0 {
-            slots::give_back(self.base, self.bytes, self.slots);
+            self.part.give_back(self.base, self.bytes, self.slots);
         } else if let Some(layout) = layout(self.bytes) {
             // SAFETY: allocated with this layout in `new`, and owned.
             unsafe { std::alloc::dealloc(self.base, layout) };
@@ -83,22 +106,41 @@ fn layout(bytes: usize) -> Option<Layout> {
     Layout::from_size_align(bytes, ALIGNMENT).ok()
 }
 
-/// Whether an address is in the part of the address space that holds nothing but [`DeviceMemory`].
+/// Whether an address is in the part of the address space that holds nothing but global memory.
 pub(crate) fn contains(address: usize) -> bool {
-    slots::contains(address)
+    GLOBAL.slot(address).is_some()
+}
+
+/// Whether an address is in the part of the address space that holds nothing but shared memory of blocks.
+pub(crate) fn is_for_shared(address: usize) -> bool {
+    SHARED.slot(address).is_some()
+}
+
+/// Whether an address is in shared memory that begins at `base`, or in the empty space around it.
+pub(crate) fn is_around_shared(base: usize, address: usize) -> bool {
+    SHARED.slot(address).is_some_and(|slot| SHARED.slot(base) == Some(slot))
 }
 
 /// Without address space to reserve, all memory is of the heap.
 #[cfg(not(all(unix, target_pointer_width = "64")))]
 mod slots {
-    pub fn take(_bytes: usize) -> Option<(*mut u8, usize)> {
-        None
-    }
+    #[derive(Debug)]
+    pub struct Reserved;
 
-    pub fn give_back(_base: *mut u8, _bytes: usize, _slots: usize) {}
+    impl Reserved {
+        pub const fn new() -> Self {
+            Self
+        }
 
-    pub fn contains(_address: usize) -> bool {
-        false
+        pub fn take(&self, _bytes: usize) -> Option<(*mut u8, usize)> {
+            None
+        }
+
+        pub fn give_back(&self, _base: *mut u8, _bytes: usize, _slots: usize) {}
+
+        pub fn slot(&self, _address: usize) -> Option<usize> {
+            None
+        }
     }
 
     pub fn share(_base: *mut u8, _bytes: usize) -> Option<std::fs::File> {
@@ -126,7 +168,8 @@ mod slots {
     /// Bytes before an allocation in its first slot, and at least as many after it.
     const MARGIN: usize = 1 << 30;
 
-    /// The reserved address space, and what of it is free.
+    /// The free part of reserved address space.
+    #[derive(Debug)]
     struct Space {
         start: usize,
         /// Slots before this one have been used.
@@ -135,49 +178,79 @@ mod slots {
         spare: BTreeMap<usize, VecDeque<usize>>,
     }
 
-    static SPACE: OnceLock<Option<Mutex<Space>>> = OnceLock::new();
-    /// Start of the space once it is reserved.
-    static START: OnceLock<usize> = OnceLock::new();
+    /// Address space that is reserved when it is first used.
+    #[derive(Debug)]
+    pub struct Reserved {
+        space: OnceLock<Option<Mutex<Space>>>,
+        /// Its start once it is reserved.
+        start: OnceLock<usize>,
+    }
 
-    fn reserve() -> Option<Mutex<Space>> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_NORESERVE;
-        // SAFETY: asks for address space anywhere.
-        let start = unsafe { libc::mmap(ptr::null_mut(), SLOTS * SLOT, libc::PROT_NONE, flags, -1, 0) };
-        if start == libc::MAP_FAILED {
-            return None;
+    impl Reserved {
+        pub const fn new() -> Self {
+            Self { space: OnceLock::new(), start: OnceLock::new() }
         }
-        let start = *START.get_or_init(|| start.expose_provenance());
-        Some(Mutex::new(Space { start, next: 0, spare: BTreeMap::new() }))
-    }
 
-    pub fn contains(address: usize) -> bool {
-        START.get().is_some_and(|start| address.wrapping_sub(*start) < SLOTS * SLOT)
-    }
-
-    /// An address for `bytes` bytes, readable and writable, and the number of its slots.
-    pub fn take(bytes: usize) -> Option<(*mut u8, usize)> {
-        let space = SPACE.get_or_init(reserve).as_ref()?;
-        let count = bytes.checked_add(2 * MARGIN)?.div_ceil(SLOT);
-        let mut space = space.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = match space.spare.get_mut(&count).and_then(VecDeque::pop_front) {
-            Some(first) => first,
-            None if count <= SLOTS - space.next => {
-                space.next += count;
-                space.next - count
+        fn reserve(&self) -> Option<Mutex<Space>> {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_NORESERVE;
+            // SAFETY: asks for address space anywhere.
+            let start = unsafe { libc::mmap(ptr::null_mut(), SLOTS * SLOT, libc::PROT_NONE, flags, -1, 0) };
+            if start == libc::MAP_FAILED {
+                return None;
             }
-            None => return None,
-        };
-        let base = ptr::with_exposed_provenance_mut::<u8>(space.start + first * SLOT + MARGIN);
-        // SAFETY: the range lies in the reserved space, in slots that nobody else has.
-        let usable = unsafe { libc::mprotect(base.cast(), bytes, libc::PROT_READ | libc::PROT_WRITE) } == 0;
-        if !usable {
-            space.spare.entry(count).or_default().push_front(first);
-            return None;
+            let start = *self.start.get_or_init(|| start.expose_provenance());
+            Some(Mutex::new(Space { start, next: 0, spare: BTreeMap::new() }))
         }
-        Some((base, count))
+
+        /// The number of the slot that an address is in.
+        pub fn slot(&self, address: usize) -> Option<usize> {
+            let offset = address.wrapping_sub(*self.start.get()?);
+            (offset < SLOTS * SLOT).then_some(offset / SLOT)
+        }
+
+        /// An address for `bytes` bytes, readable and writable, and the number of its slots.
+        pub fn take(&self, bytes: usize) -> Option<(*mut u8, usize)> {
+            let space = self.space.get_or_init(|| self.reserve()).as_ref()?;
+            let count = bytes.checked_add(2 * MARGIN)?.div_ceil(SLOT);
+            let mut space = space.lock().unwrap_or_else(PoisonError::into_inner);
+            let first = match space.spare.get_mut(&count).and_then(VecDeque::pop_front) {
+                Some(first) => first,
+                None if count <= SLOTS - space.next => {
+                    space.next += count;
+                    space.next - count
+                }
+                None => return None,
+            };
+            let base = ptr::with_exposed_provenance_mut::<u8>(space.start + first * SLOT + MARGIN);
+            // SAFETY: the range lies in the reserved space, in slots that nobody else has.
+            let usable =
+                unsafe { libc::mprotect(base.cast(), bytes, libc::PROT_READ | libc::PROT_WRITE) } == 0;
+            if !usable {
+                space.spare.entry(count).or_default().push_front(first);
+                return None;
+            }
+            Some((base, count))
+        }
+
+        /// Takes memory from [`Reserved::take`] back. The system gets its pages.
+        pub fn give_back(&self, base: *mut u8, bytes: usize, count: usize) {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_NORESERVE | libc::MAP_FIXED;
+            // SAFETY: new, empty address space takes the place of pages that only their owner, who gives them
+            // back, could use.
+            let emptied = unsafe { libc::mmap(base.cast(), bytes, libc::PROT_NONE, flags, -1, 0) };
+            let Some(Some(space)) = self.space.get() else { return };
+            if emptied == libc::MAP_FAILED {
+                // The pages and the slot are lost.
+                return;
+            }
+            let mut space = space.lock().unwrap_or_else(PoisonError::into_inner);
+            let first = (base.addr() - MARGIN - space.start) / SLOT;
+            space.spare.entry(count).or_default().push_back(first);
+        }
     }
 
-    /// Puts the bytes of memory from [`take`] into a file without a name, and the file in their place.
+    /// Puts the bytes of memory from [`Reserved::take`] into a file without a name, and the file in their
+    /// place.
     pub fn share(base: *mut u8, bytes: usize) -> Option<File> {
         // SAFETY: a name that ends with a zero.
         let number = unsafe { libc::memfd_create(c"ironwarp".as_ptr(), libc::MFD_CLOEXEC) };
@@ -191,28 +264,12 @@ mod slots {
         put_in_place(base, bytes, &file).then_some(file)
     }
 
-    /// Puts a file in the place of memory from [`take`].
+    /// Puts a file in the place of memory from [`Reserved::take`].
     pub fn put_in_place(base: *mut u8, bytes: usize, file: &File) -> bool {
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
         // SAFETY: takes the place of pages that only their owner, who asks for this, could use.
         let mapped = unsafe { libc::mmap(base.cast(), bytes, protection, flags, file.as_raw_fd(), 0) };
         mapped != libc::MAP_FAILED
-    }
-
-    /// Takes memory from [`take`] back. The system gets its pages.
-    pub fn give_back(base: *mut u8, bytes: usize, count: usize) {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        // SAFETY: new, empty address space takes the place of pages that only their owner, who gives them
-        // back, could use.
-        let emptied = unsafe { libc::mmap(base.cast(), bytes, libc::PROT_NONE, flags, -1, 0) };
-        let Some(Some(space)) = SPACE.get() else { return };
-        if emptied == libc::MAP_FAILED {
-            // The pages and the slot are lost.
-            return;
-        }
-        let mut space = space.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = (base.addr() - MARGIN - space.start) / SLOT;
-        space.spare.entry(count).or_default().push_back(first);
     }
 }
 
@@ -237,6 +294,23 @@ mod tests {
             let between = other.as_ptr().addr().abs_diff(one.as_ptr().addr());
             assert!(between >= one.bytes().min(other.bytes()) + (1 << 30), "{between}");
         }
+    }
+
+    #[test]
+    fn shared_memory_is_apart_from_global_memory() {
+        let (one, other) = (DeviceMemory::shared(4096).unwrap(), DeviceMemory::shared(4096).unwrap());
+        let global = DeviceMemory::new(4096).unwrap();
+        // SAFETY: its last byte.
+        assert_eq!(unsafe { one.as_ptr().add(4095).read() }, 0);
+        if one.slots * other.slots * global.slots == 0 {
+            return;
+        }
+        let (base, global) = (one.as_ptr().addr(), global.as_ptr().addr());
+        assert!(is_for_shared(base) && !contains(base) && contains(global) && !is_for_shared(global));
+        for address in [base, base - (1 << 30), base + (2 << 30)] {
+            assert!(is_around_shared(base, address) && !is_around_shared(other.as_ptr().addr(), address));
+        }
+        assert!(!is_around_shared(base, base - (1 << 30) - 1) && !is_around_shared(global, global));
     }
 
     #[test]

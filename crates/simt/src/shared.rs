@@ -1,11 +1,12 @@
 //! Shared memory of a block: static variables, dynamic memory, and the 32-bit window.
 
-use std::cell::{Cell, RefCell, UnsafeCell};
+use std::cell::{Cell, RefCell};
 use std::panic::Location;
 
 use crate::check::space;
 use crate::exec::context::{Block, Thread, current};
 use crate::fault::FaultKind;
+use crate::region::{self, DeviceMemory};
 
 /// Shared memory that a block can have, static and dynamic together, in bytes.
 pub const SHARED_LIMIT: u32 = 227 * 1024;
@@ -23,6 +24,7 @@ fn gap_after(bytes: usize) -> usize {
 const ARENA_BYTES: usize = 4 * SHARED_LIMIT as usize;
 
 const ARENA_ALIGN: usize = 1024;
+const _: () = assert!(region::ALIGNMENT.is_multiple_of(ARENA_ALIGN));
 
 /// The bytes of unwritten memory: as a float, NaN.
 const UNWRITTEN: u8 = 0xff;
@@ -54,10 +56,7 @@ pub(crate) struct Variable {
 
 /// Shared memory of one block.
 pub(crate) struct Arena {
-    /// Bytes of the arena, plus the padding that aligns it.
-    memory: Box<[UnsafeCell<u8>]>,
-    /// Bytes of `memory` before the arena.
-    skipped: usize,
+    memory: DeviceMemory,
     dynamic_len: usize,
     variables: RefCell<Vec<Variable>>,
     /// Bytes handed out, without gaps.
@@ -68,15 +67,8 @@ pub(crate) struct Arena {
 
 impl Arena {
     pub fn new(dynamic_len: u32) -> Self {
-        // Zeroed memory of ordinary alignment costs nothing until it is touched. With the arena's alignment
-        // the allocator would write all of it.
-        // SAFETY: zero is a value of bytes.
-        let memory: Box<[UnsafeCell<u8>]> =
-            unsafe { Box::new_zeroed_slice(ARENA_BYTES + ARENA_ALIGN).assume_init() };
-        let start = memory.as_ptr() as usize;
         Self {
-            memory,
-            skipped: start.next_multiple_of(ARENA_ALIGN) - start,
+            memory: DeviceMemory::shared(ARENA_BYTES).expect("memory for a block's shared memory"),
             dynamic_len: dynamic_len as usize,
             variables: RefCell::default(),
             used: Cell::new(0),
@@ -110,7 +102,7 @@ impl Arena {
 
     #[inline]
     pub fn base(&self) -> *mut u8 {
-        UnsafeCell::raw_get(self.memory.as_ptr()).wrapping_add(self.skipped)
+        self.memory.as_ptr()
     }
 
     /// Offset of an address in the arena.
@@ -118,6 +110,13 @@ impl Arena {
     pub fn offset_of(&self, address: usize) -> Option<usize> {
         let offset = address.wrapping_sub(self.base() as usize);
         (offset < ARENA_BYTES).then_some(offset)
+    }
+
+    /// Bytes from the arena's start to an address in it, or in the empty space around it.
+    pub fn distance(&self, address: usize) -> Option<i64> {
+        let base = self.base() as usize;
+        let is_near = self.offset_of(address).is_some() || region::is_around_shared(base, address);
+        is_near.then(|| address.wrapping_sub(base) as i64)
     }
 
     /// Whether `size` bytes from an address of the 32-bit window lie in the arena, inside a variable or not.

@@ -254,12 +254,7 @@ unsafe fn description(
         let message = format!("{op}: its tensor map at {address:#x} is not aligned to {MAP_ALIGN} bytes");
         thread.fail(FaultKind::BulkCopyInvalid, location, message);
     }
-    if thread.block().arena.offset_of(address).is_some() {
-        let message = format!(
-            "{op}: its tensor map lies in the block's shared memory, and should in global memory or a parameter"
-        );
-        thread.fail(FaultKind::WrongMemory, location, message);
-    }
+    check::space::require_map_outside_shared(thread, address, op, location);
     if thread.checked() {
         let size = size_of::<[u64; WORDS]>();
         check::plain_access(thread, Access { address, size, align: 1, kind: AccessKind::Read, site });

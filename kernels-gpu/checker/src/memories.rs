@@ -4,6 +4,7 @@
 use cuda_std::async_copy::{copy_cg, wait_all};
 use cuda_std::atomic::{intrinsics, pairs};
 use cuda_std::mbarrier;
+use cuda_std::ptr::{AddressSpace, is_in_address_space};
 use cuda_std::thread::sync_threads;
 use cuda_std::vector::{load, load_nc_v4, load_shared, load_shared_v4, load_v2, red_add_v4};
 use cuda_std::vector::{store, store_array, store_shared, store_shared_v4, store_v2, store_v4};
@@ -225,6 +226,32 @@ pub unsafe fn one_helper_for_all_memories(data: *mut u32, aux: *mut u32, n: u32)
         intrinsics::atomic_fetch_add_relaxed_u32_device(aux.add(rank() ^ 1), 1);
         sync_threads();
         *data.add(rank()) = sum(tile.add(rank()), aux.add(rank()));
+    }
+    core::hint::black_box(&mut local);
+}
+
+/// The word behind a pointer to any memory, by the instruction for that memory.
+unsafe fn word(from: *const u32) -> u32 {
+    unsafe {
+        if is_in_address_space(from, AddressSpace::Global) {
+            load(from)
+        } else if is_in_address_space(from, AddressSpace::Shared) {
+            load_shared(shared::address_of(from))
+        } else {
+            *from
+        }
+    }
+}
+
+/// One helper that asks which memory a pointer points into.
+#[kernel]
+pub unsafe fn one_helper_that_asks(data: *mut u32, _aux: *mut u32, n: u32) {
+    let tile = shared_array![u32; BLOCK];
+    let mut local = core::hint::black_box([n; FOUR]);
+    unsafe {
+        *tile.add(rank()) = word(data.add(rank())) + word(local.as_mut_ptr().add(rank() % FOUR));
+        sync_threads();
+        *data.add(rank()) = word(tile.add(rank() ^ 1));
     }
     core::hint::black_box(&mut local);
 }

@@ -94,6 +94,11 @@ fn shared_memory_has_sizes_and_addresses() {
             assert!(!ptr::is_in_address_space(tile, AddressSpace::Global));
             assert!(ptr::is_in_address_space(&raw const global, AddressSpace::Global));
             assert!(!ptr::is_in_address_space(&raw const global, AddressSpace::Local));
+            let local = 5u32;
+            assert!(ptr::is_in_address_space(&raw const local, AddressSpace::Local));
+            assert!(!ptr::is_in_address_space(&raw const local, AddressSpace::Global));
+            assert!(!ptr::is_in_address_space(&raw const local, AddressSpace::Shared));
+            assert!(!ptr::is_in_address_space(tile, AddressSpace::Local));
             let address = ptr::convert_generic_to_specific_address_space(tile.add(3), AddressSpace::Shared);
             assert!(address.addr() <= u32::MAX as usize, "the shared window has 32-bit addresses");
             let back = ptr::convert_specific_address_space_to_generic(address, AddressSpace::Shared);

@@ -1,6 +1,7 @@
 //! Addresses: finds the memory that an address belongs to, and decides whether an unknown address is a fault.
 
 use super::allocations::Allocation;
+use super::space::Memory;
 use super::{Access, Allocations, LaunchCheck, Place, report};
 use crate::exec::context::Thread;
 use crate::fault::{FaultKind, Index};
@@ -20,6 +21,9 @@ pub(super) fn check_stray(thread: &Thread, check: &LaunchCheck, access: Access, 
     let address = access.address;
     if address < NULL_END {
         report(thread, access, FaultKind::NullPointer, String::new(), None);
+    }
+    if region::is_for_shared(address) {
+        fail_around_shared(thread, access);
     }
     if check.is_param(address) || is_static_data(address) || Allocations::is_live(address) {
         return;
@@ -48,8 +52,22 @@ pub(super) fn check_stray(thread: &Thread, check: &LaunchCheck, access: Access, 
     }
 }
 
+/// Ends the launch: an address where only shared memory is, but not the block's own.
+fn fail_around_shared(thread: &Thread, access: Access) -> ! {
+    let own = &thread.block().arena;
+    let (kind, message) = match Memory::of(thread, access.address) {
+        Some(memory) => (FaultKind::WildPointer, format!("the address lies in {memory}")),
+        None if own.distance(access.address).is_some() => (FaultKind::OutOfBounds, String::new()),
+        None => {
+            let message = "the address is one of shared memory, but of no block that runs with this one";
+            (FaultKind::WildPointer, message.into())
+        }
+    };
+    report(thread, access, kind, message, None)
+}
+
 /// The thread on whose stack an address is.
-fn owner_of_stack(thread: &Thread, address: usize) -> Option<&Thread> {
+pub(super) fn owner_of_stack(thread: &Thread, address: usize) -> Option<&Thread> {
     thread.group().threads.iter().find(|other| other.is_on_stack(address))
 }
 
@@ -117,12 +135,12 @@ fn is_mapped(_address: usize) -> bool {
 /// The memory that an address belongs to, in words for a report.
 pub(super) fn place(thread: &Thread, address: usize) -> Place {
     let arenas = thread.group().blocks.iter().map(|block| &block.arena);
-    let found = arenas.filter_map(|arena| Some((arena, arena.offset_of(address)?))).next();
+    let found = arenas.filter_map(|arena| Some((arena, arena.distance(address)?))).next();
     if let Some((arena, offset)) = found {
-        let variable = arena.variable_at(offset);
+        let variable = usize::try_from(offset).ok().and_then(|offset| arena.variable_at(offset));
         let variable = variable
-            .map(|variable| (variable.name.to_string(), (offset - variable.offset) as i64, variable.len));
-        return Place::Shared { offset: offset as i64, variable };
+            .map(|variable| (variable.name.to_string(), offset - variable.offset as i64, variable.len));
+        return Place::Shared { offset, variable };
     }
     if thread.is_on_stack(address) {
         return Place::Local { address };

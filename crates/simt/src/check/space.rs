@@ -7,12 +7,13 @@
 use std::fmt;
 use std::panic::Location;
 
-use super::{Access, LaunchCheck, address, report};
+use super::{Access, LaunchCheck, address, describe};
 use crate::cluster;
 use crate::exec::context::{Block, Thread};
-use crate::fault::{FaultKind, Index};
+use crate::fault::{self, AccessKind, FaultKind, Index};
 use crate::region;
 use crate::shared::WINDOW_BASE;
+use crate::site::RawSite;
 
 /// The memory that an address lies in.
 pub(crate) enum Memory<'t> {
@@ -39,6 +40,9 @@ impl fmt::Display for Memory<'_> {
 impl<'t> Memory<'t> {
     /// The memory that an address lies in, if it is one of the launch's.
     pub fn of(thread: &'t Thread, address: usize) -> Option<Self> {
+        if region::contains(address) {
+            return Some(Self::Global);
+        }
         if thread.is_on_stack(address) {
             return Some(Self::Local);
         }
@@ -48,11 +52,23 @@ impl<'t> Memory<'t> {
             Some(block) if std::ptr::eq(block, thread.block()) => Some(Self::Shared),
             Some(block) => Some(Self::SharedOf(block)),
             None => {
-                let is_known =
-                    || group.launch.check.as_ref().is_some_and(|check| check.find(address).is_some());
-                (region::contains(address) || is_known()).then_some(Self::Global)
+                let check = group.launch.check.as_ref();
+                check.is_some_and(|check| check.find(address).is_some()).then_some(Self::Global)
             }
         }
+    }
+}
+
+/// Whether a generic address is one of local memory, the thread's own or another's.
+pub(crate) fn is_local(thread: &Thread, address: usize) -> bool {
+    thread.is_on_stack(address) || address::owner_of_stack(thread, address).is_some()
+}
+
+/// Whether a generic address is one of global memory: all that is neither shared nor local.
+pub(crate) fn is_global(thread: &Thread, address: usize) -> bool {
+    match Memory::of(thread, address) {
+        Some(memory) => matches!(memory, Memory::Global),
+        None => !region::is_for_shared(address) && !is_local(thread, address),
     }
 }
 
@@ -67,12 +83,46 @@ pub(crate) fn require_global(thread: &Thread, access: Access) {
 
 #[cold]
 fn require_not_elsewhere(thread: &Thread, access: Access) {
-    if let Some(memory) =
-        Memory::of(thread, access.address).filter(|memory| !matches!(memory, Memory::Global))
-    {
-        let message = wrong(".global", &memory);
-        report(thread, access, FaultKind::WrongMemory, message, None);
+    let Some(memory) = Memory::of(thread, access.address) else { return };
+    if let Some(remedy) = remedy_for_global(&memory, access.kind) {
+        let (message, described) = (wrong(".global", &memory), describe(thread, access));
+        fail(thread, access.site, message, Some(described), remedy);
     }
+}
+
+/// How to reach an address that instructions for global memory do not reach; `None` if they do.
+fn remedy_for_global(memory: &Memory<'_>, kind: AccessKind) -> Option<&'static str> {
+    let remedy = match memory {
+        Memory::Global => return None,
+        Memory::SharedOf(_) => OF_ANOTHER_BLOCK,
+        _ if kind.is_async() => {
+            "asynchronous copies go between global and shared memory: move these values by loads and stores"
+        }
+        Memory::Shared if kind.is_atomic() => {
+            "take an atomic that names no memory, such as those of `atomic::intrinsics`"
+        }
+        Memory::Shared => {
+            "take `vector::load_shared` and `store_shared` with `shared::address_of`, or a plain access"
+        }
+        Memory::Local => "take a plain access, which reaches local variables",
+    };
+    Some(remedy)
+}
+
+const OF_ANOTHER_BLOCK: &str = "no pointer reaches another block's shared memory: pass values by global memory, or in a cluster by `cluster::load_shared` and `store_shared`";
+
+/// Ends the launch: an instruction for one memory has an address in another.
+#[cold]
+fn fail(
+    thread: &Thread,
+    site: RawSite,
+    message: String,
+    access: Option<fault::Access>,
+    remedy: &'static str,
+) -> ! {
+    let mut raw = thread.fault(FaultKind::WrongMemory, site, message, access, None);
+    raw.fault.remedy = Some(remedy);
+    thread.end(site, raw)
 }
 
 /// The sentence about an instruction whose PTX names `space`, with an address in `memory`.
@@ -87,32 +137,57 @@ pub(crate) fn fail_outside_shared(
     address: usize,
     location: &'static Location<'static>,
 ) -> ! {
-    let (kind, message) = match Memory::of(thread, address) {
-        Some(memory) => {
-            let place = address::place(thread, address);
-            (FaultKind::WrongMemory, format!("{}: {place}", wrong(".shared", &memory)))
-        }
-        None => (FaultKind::WildPointer, format!("{address:#x} is no address of the block's shared memory")),
+    let Some(memory) = Memory::of(thread, address) else {
+        let message = format!("{address:#x} is no address of the block's shared memory");
+        thread.fail(FaultKind::WildPointer, location, message)
     };
-    thread.fail(kind, location, message)
+    let remedy = match memory {
+        Memory::SharedOf(_) => OF_ANOTHER_BLOCK,
+        Memory::Local => "take a plain access: only the block's shared memory has such addresses",
+        Memory::Global | Memory::Shared => {
+            "take `vector::load` and `store`, or a plain access: only the block's shared memory has such addresses"
+        }
+    };
+    let message = format!("{}: {}", wrong(".shared", &memory), address::place(thread, address));
+    fail(thread, RawSite::of(location), message, None, remedy)
 }
 
 /// Ends the launch: a number that should be an address of the block's shared window is none.
 #[cold]
 pub(crate) fn fail_outside_window(thread: &Thread, address: u32, location: &'static Location<'static>) -> ! {
-    let names = "the PTX of the instruction names `.shared`, but";
     let check = thread.group().launch.check.as_ref();
-    let (kind, message) = if cluster::is_mapped(thread, address) {
-        let whose = "is an address of the cluster's window, which the functions of `cluster` take";
-        (FaultKind::WrongMemory, format!("{names} {address:#x} {whose}"))
+    let (whose, remedy) = if cluster::is_mapped(thread, address) {
+        (
+            "is an address of the cluster's window, which the functions of `cluster` take",
+            "take `cluster::load_shared` and `store_shared`, or the address that `cluster::map_shared` was given",
+        )
     } else if address >= WINDOW_BASE && check.is_some_and(|check| is_low_half(check, address)) {
-        let whose = "is the low half of an address in global memory";
-        (FaultKind::WrongMemory, format!("{names} {address:#x} {whose}"))
+        (
+            "may be the low half of an address in global memory",
+            "pointers to global memory have 64 bits: take `vector::load` and `store`, or a plain access",
+        )
     } else {
         let begins = format!("the shared window, which begins at {WINDOW_BASE:#x}");
-        (FaultKind::WildPointer, format!("{address:#x} is no address of {begins}"))
+        let message = format!("{address:#x} is no address of {begins}");
+        thread.fail(FaultKind::WildPointer, location, message)
     };
-    thread.fail(kind, location, message)
+    let message = format!("the PTX of the instruction names `.shared`, but {address:#x} {whose}");
+    fail(thread, RawSite::of(location), message, None, remedy)
+}
+
+/// Ends the launch if an address, that of the tensor map of `op`, lies in shared memory.
+pub(crate) fn require_map_outside_shared(
+    thread: &Thread,
+    address: usize,
+    op: &str,
+    location: &'static Location<'static>,
+) {
+    if let Some(memory @ (Memory::Shared | Memory::SharedOf(_))) = Memory::of(thread, address) {
+        let message =
+            format!("{op}: its tensor map lies in {memory}, and should in global memory or a parameter");
+        let remedy = "pass the map by value as a parameter of the kernel, or keep it in global memory";
+        fail(thread, RawSite::of(location), message, None, remedy);
+    }
 }
 
 /// Whether an allocation has an address whose low 32 bits these are.

@@ -319,7 +319,13 @@ impl Thread {
         access: Option<Access>,
         other: Option<RawOther>,
     ) -> ! {
-        self.raise(self.fault(kind, site, message, access, other));
+        self.end(site, self.fault(kind, site, message, access, other))
+    }
+
+    /// Ends the launch with a fault at `site`.
+    #[cold]
+    pub fn end(&self, site: RawSite, fault: RawFault) -> ! {
+        self.raise(fault);
         self.failed.set(true);
         self.wait_site.set(site);
         loop {
@@ -377,6 +383,7 @@ impl Thread {
             access,
             other,
             waits: Vec::new(),
+            remedy: None,
         };
         RawFault { fault, site: Some(site), other_site }
     }

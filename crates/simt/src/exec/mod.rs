@@ -215,6 +215,7 @@ fn invalid_launch(kernel: &str, message: String, seed: u64) -> Fault {
         access: None,
         other: None,
         waits: Vec::new(),
+        remedy: None,
     }
 }
 

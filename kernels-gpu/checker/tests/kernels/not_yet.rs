@@ -21,7 +21,6 @@ pub const NOT_YET: &[(&str, &str)] = &[
     ("tail_with_a_mask_of_its_own", UNUSED),
     ("heap_words_of_two_threads", HEAP),
     ("edit_distance_row_from_one", HEAP),
-    ("shared_pointer_for_another_block", OTHER_SHARED),
     ("fragment_replaced_in_flight", FRAGMENTS),
     ("buffers_not_quite_full", COPIED),
     ("tail_stored_along", COPIED),
@@ -50,6 +49,5 @@ const UNUSED: &str = "false alarm: a shuffle from a lane outside of the mask, wh
 const HEAP: &str = "memory of `mem::malloc` is the host's, and nothing about it is checked";
 const LOCALS: &str = "a thread's accesses to its own stack are not checked";
 const VALUES: &str = "that accumulators have changed is seen by their values";
-const OTHER_SHARED: &str = "plain accesses to the shared memory of another block are not checked";
 const FRAGMENTS: &str = "the registers of A are copied when the product begins; later writes are not seen";
 const COPIED: &str = "false alarm: a copy of memory that is not all written counts as a use of all of it";

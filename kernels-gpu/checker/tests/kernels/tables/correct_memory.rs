@@ -43,6 +43,9 @@ pub const ROWS: &[Correct] = &[
     right(MEMORIES, "one_helper_for_all_memories", PTX, ONE, |data, _| {
         all(64, |i| data[i] as usize == i + 256 + 2)
     }),
+    right(MEMORIES, "one_helper_that_asks", PTX, ONE, |data, _| {
+        all(64, |i| data[i] as usize == (i ^ 1) + 256)
+    }),
     right(MEMORIES, "vectors_by_way_of_shared", PTX, ONE, |data, _| {
         all(256, |i| data[i] as usize == 4 * (63 - i / 4) + i % 4)
     }),

@@ -135,7 +135,7 @@ pub const BUGS: &[Bug] = &[
     ),
     bug(WGMMA, "accumulators_scaled_by_one", PTX, &[WgmmaFence], threads(128).shared(4096)),
     // Ten more, at the borders between blocks, warps and engines.
-    bug(STACKS, "shared_pointer_for_another_block", GUIDE, &[ForeignLocal], together(2)),
+    bug(STACKS, "shared_pointer_for_another_block", GUIDE, &[WildPointer], together(2)),
     bug(STACKS, "local_pointer_for_another_block", GUIDE, &[ForeignLocal], together(2)),
     bug(BOUNDS, "row_length_of_the_matrix", CWE, &[OutOfBounds, WildPointer], ONE),
     bug(BULK, "store_awaited_by_another_thread", PTX, &[AsyncCopyPending], ONE.shared(512)),
