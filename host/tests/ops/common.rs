@@ -17,6 +17,16 @@ pub fn stream() -> Result<Stream, Error> {
     Device::open(0)?.stream()
 }
 
+/// Whether the device is a Hopper; else the test is skipped: it is about kernels or choices of Hopper's own.
+pub fn is_hopper() -> Result<bool, Error> {
+    let device = Device::open(0)?;
+    let is_one = (device.arch().major, device.arch().minor) == (9, 0);
+    if !is_one {
+        testkit::skip(&format!("{} is no Hopper", device.name()));
+    }
+    Ok(is_one)
+}
+
 /// The norm of rows that have as many columns as the weight and the bias, in f64.
 pub fn norm_oracle(kind: NormKind, rows: &[f64], [weight, bias]: [&[f64]; 2]) -> Accumulated {
     let mut all = Accumulated { value: Vec::new(), magnitude: Vec::new() };

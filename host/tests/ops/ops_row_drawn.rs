@@ -1,6 +1,6 @@
 //! Norms whose blocks draw rows: beside f64, on streams and in graphs beside each other.
 
-use crate::common::{Outcome, stream, tests};
+use crate::common::{Outcome, is_hopper, stream, tests};
 use crate::lying::exact;
 use crate::norms::{EPS, plain};
 use half::{bf16, f16};
@@ -65,6 +65,9 @@ tests!(agrees: f32_agrees = f32, f16_agrees = f16, bf16_agrees = bf16);
 /// the others are captured. All have counters of their own.
 #[test]
 fn graphs_run_beside_each_other_and_a_stream() -> Outcome {
+    if !is_hopper()? {
+        return Ok(());
+    }
     let third = stream()?;
     let streams = [third.device().stream()?, third.device().stream()?];
     let sides @ [rows, columns] = sides(&third, 16_384);

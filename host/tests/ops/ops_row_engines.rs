@@ -1,7 +1,7 @@
 //! Which engine a norm takes, and the engine with rows in registers by plans of its own: norms that the rule
 //! does not give it, any number of rows a block, and rows that blocks draw.
 
-use crate::common::{Outcome, stream, tests};
+use crate::common::{Outcome, is_hopper, stream, tests};
 use crate::lying::exact;
 use crate::norms::{EPS, plain};
 use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
@@ -35,6 +35,9 @@ fn kernel(norm: Norm<'_>, (has_weight, has_bias): (bool, bool), case: Case) -> O
 
 #[test]
 fn norms_take_the_engine_that_was_measured_to_be_faster() -> Outcome {
+    if !is_hopper()? {
+        return Ok(());
+    }
     let (layer, rms) = (plain(NormKind::Layer), plain(NormKind::Rms));
     let gelu = Norm { activation: Activation::GeluTanh, ..layer };
     let (both, weight, none) = ((true, true), (true, false), (false, false));
@@ -285,6 +288,9 @@ fn hostile<T: Known>(family: Family, [rows, columns]: [usize; 2]) -> Vec<T> {
 }
 
 fn agrees<T: Known>() -> Outcome {
+    if !is_hopper()? {
+        return Ok(());
+    }
     let stream = stream()?;
     for sides @ [rows, columns] in SHAPES {
         let weight: Vec<T> = input(Family::Normal, 1, columns);
@@ -338,6 +344,9 @@ const DRAWN_SHAPES: [[usize; 2]; 6] = [
 ];
 
 fn are_the_same_drawn<T: Known>() -> Outcome {
+    if !is_hopper()? {
+        return Ok(());
+    }
     let stream = stream()?;
     let hows = if size_of::<T>() == 4 { &[Drawing::Plain][..] } else { &[Drawing::Plain, Drawing::Shared] };
     for sides @ [rows, columns] in DRAWN_SHAPES {
