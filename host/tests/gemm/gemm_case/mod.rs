@@ -280,6 +280,17 @@ impl<A: Number, B: Number, C: Number> Setup<A, B, C> {
     }
 }
 
+/// Whether k may be cut into parts. The kernels that add them are for Hopper: elsewhere what is left of the
+/// test is skipped.
+pub fn has_parts() -> Outcome<bool> {
+    let device = device()?;
+    let is_hopper = (device.arch().major, device.arch().minor) == (9, 0);
+    if !is_hopper {
+        testkit::skip(&format!("parts of k want Hopper, and {} is none", device.name()));
+    }
+    Ok(is_hopper)
+}
+
 /// The device, open as long as the program runs: what it has compiled stays loaded from case to case.
 pub fn device() -> ironwarp::Result<Device> {
     static OPEN: OnceLock<Device> = OnceLock::new();
