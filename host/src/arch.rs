@@ -11,6 +11,14 @@ pub struct Arch {
     pub minor: u32,
 }
 
+impl Arch {
+    /// Whether it is 9.0, whose kernels (`sm_90a`) run on devices of no other capability.
+    #[must_use]
+    pub fn is_hopper(self) -> bool {
+        self == Arch { major: 9, minor: 0 }
+    }
+}
+
 impl fmt::Display for Arch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sm_{}{}", self.major, self.minor)

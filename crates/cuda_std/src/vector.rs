@@ -10,7 +10,7 @@
 //! * Shared memory is named by its 32-bit address, a plain `u32` of bytes into the block's shared window (see
 //!   [`shared`](crate::shared)). Byte offsets are added to it as integers.
 //!
-//! Each is an instruction for one memory. A pointer to shared memory or to a local variable is an illegal
+//! Each is an instruction for one memory. A pointer to shared memory or to a local variable is no valid
 //! address where global memory is named, although a plain access reaches it. A pointer to global memory or to
 //! a local variable has no 32-bit address: [`shared::address_of`](crate::shared::address_of) it names wrong
 //! bytes of shared memory, or none. The checker reports both.

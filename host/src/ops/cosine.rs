@@ -349,7 +349,7 @@ impl Strategy {
 /// Whether the kernels for Hopper can do the search: their copies want rows that begin at multiples of 16
 /// bytes.
 fn is_wide<T: Element>(device: &Device, corpus: Vectors<'_, T>, queries: Vectors<'_, T>, k: u32) -> bool {
-    let is_hopper = (device.arch().major, device.arch().minor) == (9, 0);
+    let is_hopper = device.arch().is_hopper();
     let is_aligned = |vectors: Vectors<'_, T>| {
         let piece = u64::from(wide::PIECE_BYTES);
         let address = vectors.data.as_ptr().raw();

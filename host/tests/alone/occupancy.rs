@@ -20,7 +20,7 @@ fn clusters_that_fit_are_asked_for_once_a_kernel() -> Result<()> {
     let moments = norm.run_for_gradient(&stream, &x)?.moments.expect("a pass for a gradient");
     let backward = NormBackward { weight: Some(&weight), ..backward(kind, &x, &dy, &moments) };
     let asked = || calls("cuOccupancyMaxActiveClusters", || backward.run(&stream).map(drop));
-    let first = u64::from((device.arch().major, device.arch().minor) == (9, 0));
+    let first = u64::from(device.arch().is_hopper());
     assert_eq!([asked()?, asked()?, asked()?], [first, 0, 0]);
     Ok(())
 }

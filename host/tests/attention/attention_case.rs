@@ -158,7 +158,7 @@ fn has_forward() -> Outcome<bool> {
 /// Whether the device has all kernels; else the test is skipped.
 pub fn is_hopper() -> Outcome<bool> {
     let device = device()?;
-    let is_hopper = (device.arch().major, device.arch().minor) == (9, 0);
+    let is_hopper = device.arch().is_hopper();
     if !is_hopper {
         testkit::skip(&format!("{} is no Hopper", device.name()));
     }
@@ -386,7 +386,7 @@ impl Case {
             setup.compare(&want, &out.to_vec(&stream)?, &logarithms.to_vec(&stream)?, &what)?;
             ran += 1;
         }
-        let is_hopper = (device.arch().major, device.arch().minor) == (9, 0);
+        let is_hopper = device.arch().is_hopper();
         assert!(ran > 0 || !is_hopper, "none of the kernels for {problem}");
         Ok(())
     }

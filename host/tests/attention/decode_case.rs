@@ -1,24 +1,24 @@
 //! Checks that the tests of decode attention share.
 
 use crate::attention_case::{Number, Outcome, device};
-use ironwarp::DType;
+use ironwarp::{Arch, DType};
 use reference::attention::Attended;
 use testkit::compare;
 use testkit::tolerance::{self, Tolerance};
 
 /// Whether the device has decode kernels for every head size and number of queries; else the test is skipped.
 pub fn decodes() -> Outcome<bool> {
-    has(|major, _| major >= 9, "every head size")
+    has(|arch| arch.major >= 9, "every head size")
 }
 
 /// Whether the device has decode kernels for a cache in e4m3; else the test is skipped.
 pub fn decodes_e4m3() -> Outcome<bool> {
-    has(|major, minor| (major, minor) == (9, 0), "a cache in e4m3")
+    has(Arch::is_hopper, "a cache in e4m3")
 }
 
-fn has(is_able: fn(u32, u32) -> bool, of: &str) -> Outcome<bool> {
+fn has(is_able: fn(Arch) -> bool, of: &str) -> Outcome<bool> {
     let device = device()?;
-    let is_able = is_able(device.arch().major, device.arch().minor);
+    let is_able = is_able(device.arch());
     if !is_able {
         testkit::skip(&format!("{} has no kernel for {of}", device.name()));
     }

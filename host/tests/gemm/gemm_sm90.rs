@@ -19,7 +19,7 @@ use testkit::Random;
 /// A stream of a device that runs these kernels: compute capability 9.0, and no other.
 fn open() -> Result<Option<Stream>> {
     let device = Device::open(0)?;
-    if (device.arch().major, device.arch().minor) == (9, 0) {
+    if device.arch().is_hopper() {
         return Ok(Some(device.stream()?));
     }
     testkit::skip(&format!("{} is no Hopper", device.name()));

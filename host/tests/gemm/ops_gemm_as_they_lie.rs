@@ -26,7 +26,7 @@ fn takes_all(config: &Config) -> bool {
 /// Is the device one for these kernels?
 fn is_hopper() -> WarpResult<bool> {
     let arch = device()?.arch();
-    Ok((arch.major, arch.minor) == (9, 0))
+    Ok(arch.is_hopper())
 }
 
 /// Checks a case by all kernels, where there are any.

@@ -14,7 +14,7 @@ const BLOCK: usize = 128;
 /// A stream of a device that runs the kernel: compute capability 9.0, and no other.
 fn open() -> Result<Option<Stream>> {
     let device = Device::open(0)?;
-    if (device.arch().major, device.arch().minor) == (9, 0) {
+    if device.arch().is_hopper() {
         return Ok(Some(device.stream()?));
     }
     testkit::skip(&format!("{} is no Hopper", device.name()));

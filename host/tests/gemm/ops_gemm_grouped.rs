@@ -220,7 +220,7 @@ fn check<T: Number, C: Number>(case: &Case) -> Outcome<usize> {
 /// As [`check`], of a case that Hopper's tensor cores take.
 fn check_fast<T: Number, C: Number>(case: &Case) -> Outcome {
     let device = device()?;
-    let is_hopper = (device.arch().major, device.arch().minor) == (9, 0);
+    let is_hopper = device.arch().is_hopper();
     let kernels = check::<T, C>(case)?;
     assert!(kernels > usize::from(is_hopper), "{kernels} kernels for {case:?}");
     Ok(())

@@ -31,7 +31,7 @@ const NT: Case = Case { b: TRANSPOSED, ..HALVES };
 
 fn is_hopper() -> Outcome<bool> {
     let device = Device::open(0)?;
-    let is_hopper = (device.arch().major, device.arch().minor) == (9, 0);
+    let is_hopper = device.arch().is_hopper();
     if !is_hopper {
         testkit::skip(&format!("{} is no Hopper", device.name()));
     }

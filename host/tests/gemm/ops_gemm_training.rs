@@ -18,7 +18,7 @@ impl<T: Element + TensorElement + Into<f64>> Number for T {}
 /// A stream of a device that runs the kernels: compute capability 9.0, and no other.
 fn open() -> Outcome<Option<Stream>> {
     let device = Device::open(0)?;
-    if (device.arch().major, device.arch().minor) == (9, 0) {
+    if device.arch().is_hopper() {
         return Ok(Some(device.stream()?));
     }
     testkit::skip(&format!("{} is no Hopper", device.name()));

@@ -20,7 +20,7 @@ pub fn stream() -> Result<Stream, Error> {
 /// Whether the device is a Hopper; else the test is skipped: it is about kernels or choices of Hopper's own.
 pub fn is_hopper() -> Result<bool, Error> {
     let device = Device::open(0)?;
-    let is_one = (device.arch().major, device.arch().minor) == (9, 0);
+    let is_one = device.arch().is_hopper();
     if !is_one {
         testkit::skip(&format!("{} is no Hopper", device.name()));
     }

@@ -30,7 +30,7 @@ pub(super) fn launch(
     place: usize,
     mut attention: Attention<'_>,
 ) -> Result<()> {
-    if place >= HOPPER_TABLE.len() {
+    if !TABLE[place].is_hopper {
         return launch_mma(stream, problem, place, attention);
     }
     let Some((grid, launched)) = Launch::new(stream, problem, &TABLE[place], &mut attention)? else {

@@ -48,7 +48,7 @@ pub trait Row: Copy + PartialEq + Send + Sync + 'static {
     fn estimate_us(&self, problem: &Problem, device: DeviceCapabilities) -> f64;
     /// Why a device of this architecture cannot run it.
     fn refuses_arch(&self, arch: Arch) -> Option<&'static str> {
-        (!is_hopper(arch)).then_some(FOR_HOPPER)
+        (!arch.is_hopper()).then_some(FOR_HOPPER)
     }
     /// Kernels of a lower rank are taken first, whatever the estimates.
     fn rank(&self, _: Arch) -> u32 {
@@ -88,14 +88,14 @@ impl Row for Entry {
 
     fn refuses_arch(&self, arch: Arch) -> Option<&'static str> {
         match self.is_hopper {
-            true => (!is_hopper(arch)).then_some(FOR_HOPPER),
+            true => (!arch.is_hopper()).then_some(FOR_HOPPER),
             false => (arch.major < 8).then_some("wants a device of compute capability 8.0 or more"),
         }
     }
 
     /// Hopper's own kernels were timed there, and the others were not.
     fn rank(&self, arch: Arch) -> u32 {
-        u32::from(is_hopper(arch) && !self.is_hopper)
+        u32::from(arch.is_hopper() && !self.is_hopper)
     }
 
     fn none_of(_: &'static [Self], problem: &Problem, device: &Device) -> Error {
@@ -106,10 +106,6 @@ impl Row for Entry {
             "attention in bf16 and f16 wants Ampere or later, in e4m3 or with a score function Hopper (compute capability 9.0); elsewhere compose it of `matmul` and `softmax`",
         )
     }
-}
-
-fn is_hopper(arch: Arch) -> bool {
-    (arch.major, arch.minor) == (9, 0)
 }
 
 const FOR_HOPPER: &str = "wants a device of compute capability 9.0";

@@ -57,7 +57,7 @@ pub(in crate::ops) fn as_rows(stream: &Stream, x: &Tensor, columns: usize) -> Re
 
 /// Whether the engines for Hopper run there.
 fn is_hopper(device: &Device) -> bool {
-    (device.arch().major, device.arch().minor) == (9, 0)
+    device.arch().is_hopper()
 }
 
 impl Job<'_> {

@@ -15,7 +15,7 @@ use crate::gpu::Gpu;
 /// A device that runs these kernels, if this one does: compute capability 9.0, and no other.
 fn hopper() -> Result<Option<Gpu>> {
     let gpu = Gpu::open()?;
-    if (gpu.device.arch().major, gpu.device.arch().minor) == (9, 0) {
+    if gpu.device.arch().is_hopper() {
         return Ok(Some(gpu));
     }
     testkit::skip(&format!("{} is no Hopper", gpu.device.name()));

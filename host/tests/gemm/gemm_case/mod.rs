@@ -284,7 +284,7 @@ impl<A: Number, B: Number, C: Number> Setup<A, B, C> {
 /// test is skipped.
 pub fn has_parts() -> Outcome<bool> {
     let device = device()?;
-    let is_hopper = (device.arch().major, device.arch().minor) == (9, 0);
+    let is_hopper = device.arch().is_hopper();
     if !is_hopper {
         testkit::skip(&format!("parts of k want Hopper, and {} is none", device.name()));
     }

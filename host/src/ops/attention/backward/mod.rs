@@ -352,7 +352,7 @@ impl Row for Entry {
     }
 
     fn none_of(table: &'static [Self], problem: &Problem, device: &Device) -> Error {
-        let is_hopper = (device.arch().major, device.arch().minor) == (9, 0);
+        let is_hopper = device.arch().is_hopper();
         let of_type = table.iter().filter(|entry| dtype(entry.element) == Some(problem.dtype));
         let (wanted, hint) = match of_type.map(|entry| entry.head).max() {
             Some(head) => (

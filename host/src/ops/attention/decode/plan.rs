@@ -205,7 +205,7 @@ impl DeviceCapabilities {
         let properties = device.properties();
         DeviceCapabilities {
             is_ampere: device.arch().major >= 8,
-            is_hopper: (device.arch().major, device.arch().minor) == (9, 0),
+            is_hopper: device.arch().is_hopper(),
             sm_count: properties.sm_count.max(1),
             shared_per_block: properties.shared_per_block_optin,
             shared_per_sm: properties.shared_per_sm,
