@@ -42,6 +42,8 @@
 //! writes what it reads, until its completion has been waited for; `bar` is a live mbarrier that expects the
 //! bytes. Addresses and coordinates are aligned as above.
 
+pub mod policy;
+
 #[cfg(target_arch = "nvptx64")]
 use core::arch::asm;
 
@@ -403,6 +405,32 @@ pub unsafe fn bulk_load<T>(dst: u32, src: *const T, bytes: u32, bar: u32) {
     }
 }
 
+/// Asks for `bytes` bytes from `src` on to be brought into L2. `bytes` is a multiple of 16, and `src` is
+/// 16-byte aligned.
+///
+/// # Safety
+/// As the module says.
+///
+/// # PTX
+/// `cp.async.bulk.prefetch.L2.global [src], bytes`
+#[inline(always)]
+#[track_caller]
+pub unsafe fn bulk_prefetch_l2<T>(src: *const T, bytes: u32) {
+    // SAFETY: the caller keeps this function's contract, which is the instruction's.
+    unsafe {
+        arms! {
+            ptx: {
+                asm!(
+                    "cp.async.bulk.prefetch.L2.global [{0}], {1};",
+                    in(reg64) src, in(reg32) bytes, options(nostack, preserves_flags)
+                )
+            }
+            // A hint; there is no cache to warm.
+            sim: { let _ = (src, bytes); }
+        }
+    }
+}
+
 /// Starts the store of `bytes` bytes from `src` in shared memory to `dst`, in the current group. `bytes` is a
 /// multiple of 16, and both addresses are 16-byte aligned.
 ///
@@ -514,46 +542,6 @@ pub unsafe fn bulk_copy_shared(dst_cluster: u32, src: u32, bytes: u32, bar_clust
             }
             sim: { bulk::copy_shared(dst_cluster, src, bytes, bar_cluster) }
         }
-    }
-}
-
-/// How long L2 keeps what a load brings: for the `policy` argument of the `_hint` loads.
-pub mod policy {
-    #[cfg(target_arch = "nvptx64")]
-    use core::arch::asm;
-
-    macro_rules! policies {
-        ($($(#[$doc:meta])* $name:ident, $op:literal;)*) => { $(
-            $(#[$doc])*
-            ///
-            /// # PTX
-            #[doc = concat!("`createpolicy.fractional.L2::", $op, ".b64 policy, 1.0`")]
-            #[inline(always)]
-            #[must_use]
-            pub fn $name() -> u64 {
-                arms! {
-                    ptx: {
-                        let policy: u64;
-                        // SAFETY: computes an opaque number.
-                        unsafe {
-                            asm!(concat!("createpolicy.fractional.L2::", $op, ".b64 {0}, 1.0;"), out(reg64) policy,
-                                options(pure, nomem, nostack));
-                        }
-                        policy
-                    }
-                    sim: { 0 }
-                }
-            }
-        )* };
-    }
-
-    policies! {
-        /// First to go when room is needed: for data that is read once.
-        evict_first, "evict_first";
-        /// Last to go: for data that many blocks read.
-        evict_last, "evict_last";
-        /// As without a hint.
-        evict_normal, "evict_normal";
     }
 }
 

@@ -30,6 +30,18 @@
 //! | 32768 | .1404, .1385* | .1457, .1426* | .1372, .1355* | .2742*, .2792 |
 //! | 65536 | .1424*, .1422 | .1504*, .1505 | .1372, .1357* | .2827*, .2807 |
 //!
+//! In clusters the row behind the next one is asked for in L2 since (`kept/drawn.rs`), of 16 bits. ms
+//! without and with that, by what runs, also in f32, which does without it:
+//!
+//! | | layer norm | and GELU | RMS norm | residual and layer norm |
+//! |---|---|---|---|---|
+//! | bf16 16384 | .0665, .0663 | .0701, .0692 | .0663, .0658 | |
+//! | bf16 32768 | .0698, .0685 | .0758, .0749 | .0684, .0677 | |
+//! | bf16 65536 | .0714, .0689 | .0795, .0786 | .0698, .0681 | .1361, .1343 |
+//! | f32 16384 | .1350, .1420 | .1382, .1458 | | |
+//! | f32 32768 | .1377, .1391 | .1406, .1425 | .1353, .1366 | |
+//! | f32 65536 | | | .1355, .1358 | |
+//!
 //! At 768 columns draws take 1.11 to 1.68 times as long: a row is too short for one. The trial's clusters
 //! wrote 16 places of exchanges again without a barrier, which nothing makes safe. Here there are 64, and
 //! barriers from the 49th row of a cluster on: one every eight rows took away most of the gain.

@@ -397,18 +397,29 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
     #[inline(always)]
     unsafe fn copy(&self, row: u32) {
         let (plan, full) = (self.plan, self.member.full());
-        let bytes = misc::opaque(self.piece) * VECTOR_BYTES as u32;
+        let bytes = self.bytes();
         // SAFETY: vectors of the row, and as much room for them.
         unsafe {
             mbarrier::arrive_expect_tx(full, bytes * plan.inputs);
             unroll!(INPUT in 0..2, {
                 if (INPUT as u32) < plan.inputs {
-                    let from = self.tensors.input_row(plan, INPUT, row.into());
-                    let from = from.wrapping_add(self.begin as usize);
-                    tma::bulk_load(self.row + INPUT as u32 * plan.part_bytes, from, bytes, full);
+                    let to = self.row + INPUT as u32 * plan.part_bytes;
+                    tma::bulk_load(to, self.part(INPUT, row), bytes, full);
                 }
             });
         }
+    }
+
+    /// The block's part of a row of an input.
+    #[inline(always)]
+    fn part(&self, input: usize, row: u32) -> *const T {
+        self.tensors.input_row(self.plan, input, row.into()).wrapping_add(self.begin as usize)
+    }
+
+    /// Bytes of that.
+    #[inline(always)]
+    fn bytes(&self) -> u32 {
+        misc::opaque(self.piece) * VECTOR_BYTES as u32
     }
 
     /// The numbers that are normalised: the row, or its sum with the residual, which is stored. Zeros where

@@ -5,6 +5,9 @@
 //! early: a block has drawn its next row when it begins one, and a cluster, whose first block draws for all,
 //! has drawn the next two. That block tells the others beside what they exchange for a row anyway.
 //!
+//! A cluster's blocks know the row behind the next one before there is room for it. In 16 bits they ask for
+//! it to be brought into L2.
+//!
 //! The counter is 0 again at the end: the launch's draws are counted, and the last one puts 0 in.
 
 use super::{Kind, Worker};
@@ -14,6 +17,7 @@ use cuda_std::atomic::intrinsics::atomic_fetch_inc_relaxed_u32_device;
 use cuda_std::{cluster, mbarrier, thread, tma};
 use primitives::access::VECTOR_BYTES;
 use primitives::element::InF32;
+use primitives::unroll;
 use primitives::warp::{Exchange, From};
 
 /// Rows that come next, as the block's first thread knows them.
@@ -178,9 +182,37 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
             return;
         }
         queue.ahead = word.to_bits();
-        if self.member.rank == 0 {
-            // SAFETY: the caller's word.
-            queue.drawn = unsafe { self.draw_behind(queue.drawn) };
+        // SAFETY: the caller's word.
+        unsafe {
+            if prefetches::<T>() {
+                self.prefetch(queue.ahead);
+            }
+            if self.member.rank == 0 {
+                queue.drawn = self.draw_behind(queue.drawn);
+            }
         }
     }
+
+    /// Asks for the block's part of a row to be brought into L2, where the row exists.
+    ///
+    /// # Safety
+    /// As for [`super::run`].
+    #[inline(always)]
+    unsafe fn prefetch(&self, row: u32) {
+        if row >= self.plan.rows as u32 {
+            return;
+        }
+        unroll!(INPUT in 0..2, {
+            if (INPUT as u32) < self.plan.inputs {
+                // SAFETY: vectors of the row.
+                unsafe { tma::bulk_prefetch_l2(self.part(INPUT, row), self.bytes()) }
+            }
+        });
+    }
+}
+
+/// Whether the row behind the next one is brought into L2: of 16 bits. In f32 that takes longer
+/// (`plan/drawn.rs`).
+const fn prefetches<T>() -> bool {
+    size_of::<T>() == size_of::<u16>()
 }
