@@ -159,7 +159,7 @@ OPS = {
     **{name + "_backward": channels(name, True) for name in ["group_norm", "batch_norm"]},
     **{name: forward(name) for name in ["softmax", "log_softmax", "rms_norm", "layer_norm", "layer_norm_gelu", "residual_layer_norm", "residual_rms_norm_to_e4m3",
                                         "dropout_residual_layer_norm", "dropout_residual_rms_norm_to_e4m3"]},
-    **{name + "_backward": backward(name) for name in ["softmax", "log_softmax", "rms_norm", "layer_norm", "residual_layer_norm"]},
+    **{name + "_backward": backward(name) for name in ["softmax", "log_softmax", "rms_norm", "layer_norm", "layer_norm_gelu", "residual_layer_norm"]},
     "layer_norm_backward_input": backward("layer_norm", of_shared=False),
     "cross_entropy": cross_entropy(True),
     "cross_entropy_loss": cross_entropy(False),

@@ -96,7 +96,7 @@ fn peers(op: &str, dtype: DType, [rows, columns]: [usize; 2]) -> Vec<Value> {
     ["eager", "compiled"].map(request).into()
 }
 
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "softmax",
     "log_softmax",
     "rms_norm",
@@ -112,7 +112,10 @@ const NAMES: [&str; 15] = [
     "layer_norm_backward",
     "residual_layer_norm_backward",
     "layer_norm_backward_input",
+    GELU_BACKWARD,
 ];
+/// Of a layer norm with GELU (tanh).
+const GELU_BACKWARD: &str = "layer_norm_gelu_backward";
 
 fn bench_shape(session: &mut Session, dtype: DType, shape: [usize; 2]) -> Outcome {
     if !session.wants_any(&NAMES) {
@@ -183,12 +186,14 @@ fn bench_shape(session: &mut Session, dtype: DType, shape: [usize; 2]) -> Outcom
         ("layer_norm_backward", NormKind::Layer, [true, true], false),
         ("residual_layer_norm_backward", NormKind::Layer, [true, true], true),
         ("layer_norm_backward_input", NormKind::Layer, [false, false], false),
+        (GELU_BACKWARD, NormKind::Layer, [true, true], false),
     ] {
-        let forward = norm(kind, Activation::None).run_for_gradient(&stream, &x)?;
+        let activation = if name == GELU_BACKWARD { Activation::GeluTanh } else { Activation::None };
+        let norm = norm(kind, activation);
+        let forward = norm.run_for_gradient(&stream, &x)?;
         let moments = forward.moments.as_ref().ok_or("a forward pass for a gradient has moments")?;
         let residual = with_residual.then_some(&residual);
-        let weight = Some(&weight);
-        let backward = NormBackward { kind, x: &x, dy: &dy, moments, weight, residual, of_shared };
+        let backward = NormBackward { residual, of_shared, ..norm.backward(&x, &dy, moments) };
         let tensors = if with_residual { 4 } else { 3 };
         session.measure_beside(name, &text, moved(tensors), &peers(name, dtype, shape), |_| {
             backward.run(&stream).map(drop)

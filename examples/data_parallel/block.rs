@@ -43,15 +43,13 @@ struct Attended {
 }
 
 impl Block {
+    fn layer_norm(weight: &Tensor) -> Norm<'_> {
+        let (kind, activation) = (NormKind::Layer, Activation::None);
+        Norm { kind, weight: Some(weight), bias: None, eps: EPS, activation }
+    }
+
     fn norm(&self, x: &Tensor, weight: &Tensor) -> Result<(Tensor, Tensor)> {
-        let norm = Norm {
-            kind: NormKind::Layer,
-            weight: Some(weight),
-            bias: None,
-            eps: EPS,
-            activation: Activation::None,
-        };
-        let normed = norm.run_for_gradient(&self.stream, x)?;
+        let normed = Self::layer_norm(weight).run_for_gradient(&self.stream, x)?;
         Ok((normed.y, normed.moments.expect("asked for")))
     }
 
@@ -64,15 +62,8 @@ impl Block {
         weight: &Tensor,
         residual: &Tensor,
     ) -> Result<(Tensor, Tensor)> {
-        let backward = NormBackward {
-            kind: NormKind::Layer,
-            x,
-            dy,
-            moments,
-            weight: Some(weight),
-            residual: Some(residual),
-            of_shared: [true, false],
-        };
+        let norm = Self::layer_norm(weight);
+        let backward = NormBackward { residual: Some(residual), ..norm.backward(x, dy, moments) };
         let gradients = backward.run(&self.stream)?;
         Ok((gradients.x, gradients.weight.expect("asked for")))
     }

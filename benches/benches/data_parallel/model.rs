@@ -115,9 +115,7 @@ fn norm_backward(
     weight: &Tensor,
     residual: &Tensor,
 ) -> Result<(Tensor, Tensor)> {
-    let (kind, of_shared) = (NormKind::Layer, [true, false]);
-    let backward =
-        NormBackward { kind, x, dy, moments, weight: Some(weight), residual: Some(residual), of_shared };
+    let backward = NormBackward { residual: Some(residual), ..norm(weight).backward(x, dy, moments) };
     let NormGradients { x, weight, .. } = backward.run(stream)?;
     Ok((x, weight.expect("asked for")))
 }

@@ -1,6 +1,7 @@
 //! Oracles of functions of rows, by PyTorch's names, and of their gradients.
 
 use crate::Accumulated;
+use crate::activation::Activation;
 
 /// A row, and what norms take beside it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,27 +96,53 @@ pub struct NormGradients {
 /// The gradients of a norm of `row` by the row and by the weight, from the gradient `dy` by its result. That
 /// by the bias is `dy` itself. `is_centered` for layer norm.
 pub fn norm_backward(is_centered: bool, row: &Row, dy: &[f64]) -> NormGradients {
+    norm_backward_of(is_centered, row, &own_scale(dy.to_vec()))
+}
+
+/// The gradients of an activation of a norm of `row`, from the gradient `dy` by the activation's result: by
+/// the row and the weight, and the row's terms of that by the bias.
+pub fn activated_norm_backward(
+    is_centered: bool,
+    row: &Row,
+    activation: Activation,
+    dy: &[f64],
+) -> (NormGradients, Accumulated) {
+    let u = if is_centered { layer_norm(row) } else { rms_norm(row) };
+    let mut du = activation.backward(&u.value, dy);
+    for (i, magnitude) in du.magnitude.iter_mut().enumerate() {
+        // Slopes of slopes are below 1.2, so an error of the argument is one of the slope.
+        *magnitude += dy[i].abs() * u.magnitude[i];
+    }
+    (norm_backward_of(is_centered, row, &du), du)
+}
+
+/// [`norm_backward`] of a gradient that has errors of its own.
+fn norm_backward_of(is_centered: bool, row: &Row, dy: &Accumulated) -> NormGradients {
+    let Accumulated { value: dy, magnitude: sizes } = dy;
     let count = row.x.len() as f64;
     let mean = if is_centered { row.x.iter().sum::<f64>() / count } else { 0.0 };
     let square = row.x.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / count;
     let factor = 1.0 / (square + row.eps).sqrt();
     let z: Vec<f64> = row.x.iter().map(|v| (v - mean) * factor).collect();
-    let g: Vec<f64> = dy.iter().enumerate().map(|(i, v)| v * row.weight.map_or(1.0, |w| w[i])).collect();
+    let weighted = |dy: &[f64]| -> Vec<f64> {
+        dy.iter().enumerate().map(|(i, v)| v * row.weight.map_or(1.0, |w| w[i])).collect()
+    };
+    let (g, of_sizes) = (weighted(dy), weighted(sizes));
     let of = |terms: &dyn Fn(usize) -> f64| (0..z.len()).map(terms).sum::<f64>() / count;
     let (of_g, of_zg) = (if is_centered { of(&|i| g[i]) } else { 0.0 }, of(&|i| z[i] * g[i]));
-    let (size_g, size_zg) = (of(&|i| g[i].abs()), of(&|i| (z[i] * g[i]).abs()));
+    let (size_g, size_zg) = (of(&|i| of_sizes[i].abs()), of(&|i| (z[i] * of_sizes[i]).abs()));
     // An error of the mean moves each z.
     let shift = if is_centered { mean_magnitude(row.x) * factor } else { 0.0 };
     let size_z = |i: usize| row.x[i].abs() * factor + shift;
     let x = Accumulated {
         value: (0..z.len()).map(|i| (g[i] - of_g - z[i] * of_zg) * factor).collect(),
         magnitude: (0..z.len())
-            .map(|i| (g[i].abs() + size_g + size_z(i) * (size_zg + shift * size_g)) * factor)
+            .map(|i| (of_sizes[i].abs() + size_g + size_z(i) * (size_zg + shift * size_g)) * factor)
             .collect(),
     };
     let weight = Accumulated {
         value: (0..z.len()).map(|i| dy[i] * z[i]).collect(),
-        magnitude: (0..z.len()).map(|i| dy[i].abs() * size_z(i)).collect(),
+        magnitude: (0..z.len()).map(|i| sizes[i] * size_z(i)).collect(),
     };
     NormGradients { x, weight }
 }
@@ -173,7 +200,8 @@ impl CrossEntropy {
 
 #[cfg(test)]
 mod tests {
-    use super::{CrossEntropy, Row, find, norm_backward, softmax_backward};
+    use super::{CrossEntropy, Row, activated_norm_backward, find, norm_backward, softmax_backward};
+    use crate::activation::Activation;
     use crate::differences::{near, slopes};
 
     #[test]
@@ -210,6 +238,26 @@ mod tests {
             let gradients = norm_backward(is_centered, &row, &DY);
             near(&gradients.x.value, &slopes(&X, |x| of(x, &WEIGHT)));
             near(&gradients.weight.value, &slopes(&WEIGHT, |weight| of(&X, weight)));
+        }
+    }
+
+    #[test]
+    fn gradients_of_activated_norms_are_slopes() {
+        const BIAS: [f64; 5] = [0.1, -0.7, 1.1, -0.2, 0.4];
+        for ((name, is_centered), activation) in [("layer_norm", true), ("rms_norm", false)]
+            .into_iter()
+            .flat_map(|of| Activation::ALL.map(|a| (of, a)))
+        {
+            let of = |x: &[f64], weight: &[f64], bias: &[f64]| {
+                let row = Row { x, weight: Some(weight), bias: Some(bias), eps: 1e-3 };
+                let y: Vec<f64> = find(name)(&row).value.into_iter().map(|u| activation.value(u)).collect();
+                dot(&y, &DY)
+            };
+            let row = Row { x: &X, weight: Some(&WEIGHT), bias: Some(&BIAS), eps: 1e-3 };
+            let (gradients, of_bias) = activated_norm_backward(is_centered, &row, activation, &DY);
+            near(&gradients.x.value, &slopes(&X, |x| of(x, &WEIGHT, &BIAS)));
+            near(&gradients.weight.value, &slopes(&WEIGHT, |weight| of(&X, weight, &BIAS)));
+            near(&of_bias.value, &slopes(&BIAS, |bias| of(&X, &WEIGHT, bias)));
         }
     }
 

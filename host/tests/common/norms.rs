@@ -14,5 +14,5 @@ pub fn plain(kind: NormKind) -> Norm<'static> {
 
 /// Its gradients by its input, and by the weight and the bias that it might have.
 pub fn backward<'a>(kind: NormKind, x: &'a Tensor, dy: &'a Tensor, moments: &'a Tensor) -> NormBackward<'a> {
-    NormBackward { kind, x, dy, moments, weight: None, residual: None, of_shared: [true; 2] }
+    NormBackward { of_shared: [true; 2], ..plain(kind).backward(x, dy, moments) }
 }

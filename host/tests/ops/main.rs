@@ -37,6 +37,7 @@ mod ops_reduction_groups;
 mod ops_repeat;
 mod ops_rotary;
 mod ops_row;
+mod ops_row_activated;
 mod ops_row_backward;
 mod ops_row_drawn;
 mod ops_row_engines;

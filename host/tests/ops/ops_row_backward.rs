@@ -18,7 +18,7 @@ use testkit::{Family, compare, input, tolerance};
 /// No rows; rows of a few lanes, a warp, several warps, a block; parts of rows in a cluster; rows that begin
 /// anywhere in a vector; more rows than the blocks of a device take at once; one row; rows too long for rings
 /// of lanes; sums of which lanes have vectors, in the last warp not all of them.
-const SHAPES: [[usize; 2]; 20] = [
+pub const SHAPES: [[usize; 2]; 20] = [
     [0, 8],
     [3, 1],
     [5, 2],

@@ -78,9 +78,14 @@ pub trait RowFunction<T: Float>: Copy {
 
 /// A function that also has sums over all rows, one for each column: gradients of what rows share.
 pub trait ColumnSums<T: Float>: RowFunction<T> {
-    /// The only row that it asks places for as shared by all, at a 16-byte boundary; null if there is none.
-    /// An engine may keep it.
-    fn shared(&self) -> *const T;
+    /// Most rows that it asks places for as shared by all.
+    const SHARED: usize = 1;
+    /// Whether it asks places to [`replace`](Place::replace) inputs.
+    const REPLACES: bool = false;
+
+    /// The only rows that it asks places for as shared by all, at 16-byte boundaries. Null ones come last; it
+    /// asks for one alone, or for the first few. An engine may keep them.
+    fn shared(&self) -> [*const T; MAX_SHARED];
 
     /// [`RowFunction::map`], which also adds the place's terms to the sums of its columns.
     ///
@@ -96,6 +101,8 @@ pub trait ColumnSums<T: Float>: RowFunction<T> {
 
 /// Most sums of a column.
 pub const MAX_SUMS: usize = 2;
+/// Most rows that all rows share, of a function with sums of columns.
+pub const MAX_SHARED: usize = 2;
 
 /// `N` neighbours of a row, wherever an engine keeps them.
 pub trait Place<T: Float, const N: usize> {
@@ -126,6 +133,17 @@ pub trait Place<T: Float, const N: usize> {
     /// # Safety
     /// It was, of that output.
     unsafe fn kept(&self, which: usize) -> [T::Wide; N];
+
+    /// Whether an engine has inputs in memory of its own, so that [`replace`](Self::replace) writes there.
+    const REPLACES: bool = false;
+
+    /// Writes elements, rounded, over those of an input, in [`RowFunction::take`]: [`input`](Self::input) has
+    /// them from then on. It does nothing where [`REPLACES`](Self::REPLACES) is false.
+    ///
+    /// # Safety
+    /// The launch has that input.
+    #[inline(always)]
+    unsafe fn replace(&self, _which: usize, _values: [T::Wide; N]) {}
 
     /// The elements of rows that all rows share.
     ///

@@ -1,5 +1,6 @@
 //! The entry points of the direct engine: a function and an element type each.
 
+use crate::activated_norm::ActivatedNormBackward;
 use crate::cosine::CosineEmbedding;
 use crate::loss::CrossEntropy;
 use crate::loss_of_probabilities::ProbabilityCrossEntropy;
@@ -34,6 +35,9 @@ row_kernels! {
     #[kernel] fn norm_backward_f32: NormBackward, f32;
     #[kernel] fn norm_backward_f16: NormBackward, f16;
     #[kernel] fn norm_backward_bf16: NormBackward, bf16;
+    #[kernel] fn activated_norm_backward_f32: ActivatedNormBackward, f32;
+    #[kernel] fn activated_norm_backward_f16: ActivatedNormBackward, f16;
+    #[kernel] fn activated_norm_backward_bf16: ActivatedNormBackward, bf16;
     #[kernel] fn cross_entropy_f32: CrossEntropy, f32;
     #[kernel] fn cross_entropy_f16: CrossEntropy, f16;
     #[kernel] fn cross_entropy_bf16: CrossEntropy, bf16;

@@ -40,6 +40,7 @@
 // Iterators by value over arrays end up in local memory. Indices that unroll to constants do not.
 #![allow(clippy::needless_range_loop, clippy::manual_memcpy)]
 
+pub mod activated_norm;
 #[cfg(feature = "kernels")]
 pub mod channels;
 pub mod cosine;

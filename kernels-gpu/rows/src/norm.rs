@@ -1,6 +1,6 @@
 //! Layer norm and RMS norm, with what is fused to them, and their gradients.
 
-use crate::function::{ColumnSums, MAX_SUMS, Place, RowFunction, Sums};
+use crate::function::{ColumnSums, MAX_SHARED, MAX_SUMS, Place, RowFunction, Sums};
 use cuda_std::{KernelArgs, misc};
 use primitives::activation::{Activation, Precision, Visitor};
 use primitives::element::{Float, InF32, map, zip};
@@ -218,7 +218,7 @@ pub struct NormBackward {
 impl NormBackward {
     /// From the moments of a row of so many columns, and the sums of `g` and of `(x - mean) g`.
     #[inline(always)]
-    fn of_sums<T: InF32>(
+    pub(crate) fn of_sums<T: InF32>(
         &self,
         moments: [f32; 2],
         Sums([of_g, of_distances]): Sums<T::Precision, 2>,
@@ -256,7 +256,7 @@ impl NormBackward {
     /// # Safety
     /// As for [`RowFunction::map`].
     #[inline(always)]
-    unsafe fn store<T: InF32, const N: usize>(
+    pub(crate) unsafe fn store<T: InF32, const N: usize>(
         &self,
         of: Of,
         at: &impl Place<T, N>,
@@ -277,7 +277,7 @@ impl NormBackward {
 #[derive(Clone, Copy)]
 pub struct Of {
     /// Mean, and inverse of the deviation.
-    moments: [f32; 2],
+    pub(crate) moments: [f32; 2],
     /// Minus the mean of `g`, over the deviation.
     offset: f32,
     /// Minus the mean of `z g`, over the variance.
@@ -341,8 +341,8 @@ impl<T: InF32> RowFunction<T> for NormBackward {
 
 impl<T: InF32> ColumnSums<T> for NormBackward {
     #[inline(always)]
-    fn shared(&self) -> *const T {
-        self.weight.cast()
+    fn shared(&self) -> [*const T; MAX_SHARED] {
+        [self.weight.cast(), core::ptr::null()]
     }
 
     #[inline(always)]

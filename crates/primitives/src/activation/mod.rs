@@ -358,6 +358,23 @@ macro_rules! activations {
     };
 }
 
+impl Activation {
+    /// Hands the derivative to `visitor`, as [`visit`](Self::visit) does the function. Nothing is handed over
+    /// for [`Activation::None`], whose derivative is 1, and for [`Activation::SwiGlu`], which has two
+    /// ([`Precision::swiglu_grad`]).
+    #[inline(always)]
+    pub fn visit_derivative<P: Precision>(self, visitor: impl Visitor<P::Value>) {
+        match self {
+            Activation::Relu => visitor.visit(P::relu_grad),
+            Activation::Gelu => visitor.visit(P::gelu_grad),
+            Activation::GeluTanh => visitor.visit(P::gelu_tanh_grad),
+            Activation::Silu => visitor.visit(P::silu_grad),
+            Activation::Sigmoid => visitor.visit(P::sigmoid_grad),
+            Activation::None | Activation::SwiGlu => {}
+        }
+    }
+}
+
 activations! {
     /// `x`.
     #[default]

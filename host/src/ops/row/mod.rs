@@ -16,6 +16,7 @@ mod linear_loss;
 mod loss;
 mod loss_of_probabilities;
 mod norm;
+mod norm_backward;
 mod norm_of_dropout;
 mod norm_to_e4m3;
 mod normable;
@@ -40,7 +41,8 @@ pub(super) use launch::as_rows;
 pub use linear_loss::{LinearCrossEntropy, LinearLoss};
 pub(super) use loss::scalar;
 pub use loss::{CrossEntropy, Loss, Reduction};
-pub use norm::{Norm, NormBackward, NormGradients, NormKind, Normed};
+pub use norm::{Norm, NormKind, Normed};
+pub use norm_backward::{NormBackward, NormGradients};
 pub use norm_of_dropout::NormOfDropout;
 pub use norm_to_e4m3::{NormOfDropoutToE4m3, NormToE4m3};
 

@@ -1,28 +1,24 @@
-//! Layer norm and RMS norm, fused with what is before and behind them, and their gradients.
+//! Layer norm and RMS norm, fused with what is before and behind them.
 
 use half::{bf16, f16};
 use primitives::access::VECTOR_BYTES;
 use primitives::activation::Activation;
-use primitives::warp::LANES;
-use rows::finish::{ColumnJob, PART_ROWS, SUM_VECTOR, THREADS};
-use rows::function::MAX_SUMS;
-use rows::norm::{Norm as Function, NormArgs, NormBackward as BackwardFunction, NormBackwardArgs};
-use rows::plan::{Drawing, KeptNorm, Plan};
-use rows::{finish, kernels};
+use rows::kernels;
+use rows::norm::{Norm as Function, NormArgs};
+use rows::plan::{Drawing, KeptNorm};
 
-use cuda_std::kernel::{Kernel, Value};
+use cuda_std::kernel::Value;
 
-use super::differentiable::{ColumnParameters, Differentiable};
-use super::launch::{Job, Stay, as_rows, written};
+use super::launch::{Job, as_rows, written};
 use super::normable::Normable;
 use super::{alike, argument, columns, same_type};
 use crate::error::Result;
-use crate::launch::{Arg, LaunchConfig, launch};
-use crate::memory::{DeviceBuffer, Within};
+use crate::launch::Arg;
+use crate::memory::Within;
 use crate::ops::dispatch::by_dtype;
 use crate::ops::elementwise::{contiguous, made};
 use crate::stream::Stream;
-use crate::tensor::{DType, Element, Shape, Tensor, TensorError, TensorMut};
+use crate::tensor::{DType, Shape, Tensor, TensorError, TensorMut};
 
 /// Which norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,11 +188,7 @@ impl Norm<'_> {
         let operation = self.kind.name();
         let columns = columns(operation, x, x.rank().wrapping_sub(1))?;
         check_eps(operation, self.eps)?;
-        if self.activation.columns() != 1 {
-            let (got, wanted) = (self.activation.name().to_owned(), "an activation of one value".to_owned());
-            let hint = "take the norm without it, and the activation behind it";
-            return Err(argument(operation, "activation", got, wanted, hint));
-        }
+        check_activation(operation, self.activation)?;
         let shared = Shared {
             weight: shared_by_rows(stream, operation, "weight", self.weight, x, columns)?,
             bias: shared_by_rows(stream, operation, "bias", self.bias, x, columns)?,
@@ -279,7 +271,7 @@ impl Shared {
 }
 
 /// The address of elements whose type the kernel knows.
-fn bytes<'t>(stream: &Stream, tensor: Option<&'t Tensor>) -> Result<Option<Within<'t, u8>>> {
+pub(super) fn bytes<'t>(stream: &Stream, tensor: Option<&'t Tensor>) -> Result<Option<Within<'t, u8>>> {
     tensor.map(|tensor| tensor.read::<u8>(stream)).transpose()
 }
 
@@ -288,6 +280,16 @@ pub(super) fn check_eps(operation: &'static str, eps: f64) -> Result<()> {
     if eps.is_nan() || eps < 0.0 {
         let (wanted, hint) = ("0 or more".to_owned(), "PyTorch's default for layer norms is 1e-5");
         return Err(argument(operation, "eps", eps.to_string(), wanted, hint));
+    }
+    Ok(())
+}
+
+/// An activation of one value.
+pub(super) fn check_activation(operation: &'static str, activation: Activation) -> Result<()> {
+    if activation.columns() != 1 {
+        let (got, wanted) = (activation.name().to_owned(), "an activation of one value".to_owned());
+        let hint = "take the norm without it, and the activation behind it";
+        return Err(argument(operation, "activation", got, wanted, hint));
     }
     Ok(())
 }
@@ -309,218 +311,4 @@ pub(super) fn shared_by_rows(
     }
     same_type(operation, what, given, x)?;
     contiguous(stream, given).map(Some)
-}
-
-/// The gradients of a norm without an activation.
-#[derive(Clone, Copy, Debug)]
-pub struct NormBackward<'a> {
-    /// Which.
-    pub kind: NormKind,
-    /// The input that was normalised: `x`, or the sum of `x` and the residual.
-    pub x: &'a Tensor,
-    /// The gradient by the result, of the same shape and type.
-    pub dy: &'a Tensor,
-    /// The moments that the forward pass left: [`Normed::moments`].
-    pub moments: &'a Tensor,
-    /// The weight of the forward pass.
-    pub weight: Option<&'a Tensor>,
-    /// Added to the gradient by `x`: the gradient that the sum gets from its other use.
-    pub residual: Option<&'a Tensor>,
-    /// Whether the gradients by weight and bias are wanted.
-    pub of_shared: [bool; 2],
-}
-
-/// The results of [`NormBackward`].
-#[derive(Debug)]
-pub struct NormGradients {
-    /// By `x` (and by the residual), of its shape and type, contiguous.
-    pub x: Tensor,
-    /// By the weight, of its type.
-    pub weight: Option<Tensor>,
-    /// By the bias, of its type.
-    pub bias: Option<Tensor>,
-}
-
-/// Sums that blocks leave.
-struct Partials {
-    sums: DeviceBuffer<f32>,
-    /// Rows of them.
-    rows: u32,
-}
-
-impl NormBackward<'_> {
-    /// Queues the gradients: that by `x` in one pass over memory, those by weight and bias in the same pass
-    /// where all tensors of a row lie alike within 16 bytes, the first row begins at such a boundary, and a
-    /// cluster has registers for their columns (Hopper, up to some 65,500 columns), else in a second one. All
-    /// repeat bit for bit.
-    ///
-    /// # Errors
-    /// [`TensorError::Axis`], [`TensorError::DType`] for other types than f32, f16 and bf16, and for those
-    /// that differ, [`TensorError::Shape`], [`TensorError::NotContiguous`] for moments that are not those of
-    /// a forward pass, [`TensorError::TooLarge`], [`crate::Error::DeviceMismatch`],
-    /// [`crate::Error::OutOfMemory`], or the driver's error.
-    #[track_caller]
-    pub fn run(&self, stream: &Stream) -> Result<NormGradients> {
-        let (operation, x) = ("norm_backward", self.x);
-        let columns = columns(operation, x, x.rank().wrapping_sub(1))?;
-        alike(operation, "dy", self.dy, x)?;
-        if let Some(residual) = self.residual {
-            alike(operation, "residual", residual, x)?;
-        }
-        self.check_moments(operation, x.elements() / columns.max(1))?;
-        let weight = shared_by_rows(stream, operation, "weight", self.weight, x, columns)?;
-        let given = Given {
-            x: as_rows(stream, x, columns)?,
-            dy: as_rows(stream, self.dy, columns)?,
-            residual: self.residual.map(|residual| as_rows(stream, residual, columns)).transpose()?,
-            weight,
-        };
-        by_dtype!(x.dtype(), (operation, "x", None), {
-            F32 => self.of_type::<f32>(stream, &given),
-            F16 => self.of_type::<f16>(stream, &given),
-            BF16 => self.of_type::<bf16>(stream, &given),
-        })
-    }
-
-    fn check_moments(&self, operation: &'static str, rows: usize) -> Result<()> {
-        let (what, moments) = ("moments", self.moments);
-        let hint = "pass what `run_for_gradient` gave";
-        if moments.shape().sides() != [2, rows] {
-            let (got, wanted) = (moments.shape().clone(), format!("[2, {rows}]"));
-            return Err(TensorError::Shape { operation, what, got, wanted, hint }.into());
-        }
-        if moments.dtype() != DType::F32 {
-            let (got, wanted) = (moments.dtype(), "f32".to_owned());
-            return Err(TensorError::DType { operation, what, got, wanted, hint }.into());
-        }
-        moments.as_view::<f32>().map(drop)
-    }
-
-    fn of_type<T: Differentiable>(&self, stream: &Stream, given: &Given) -> Result<NormGradients> {
-        let columns = given.x.shape()[1];
-        let mut partials = None;
-        let of_x = made(stream, self.x.shape(), self.x.dtype(), |dx| {
-            let inputs = [Some(&given.x), Some(&given.dy), given.residual.as_ref()];
-            let shared = given.weight.is_some().into();
-            let job = Job { stream, columns, shared, inputs, outputs: [Some(dx), None] };
-            let function = self.function(&job, given)?;
-            if !self.of_shared.contains(&true) || job.rows() == 0 {
-                // SAFETY: all tensors have the same rows, the weight is as long as a row, and there are
-                // moments of each row.
-                return unsafe { job.run::<T::Direct, T::Held, _, T>(function) };
-            }
-            let sums = |plan: &Plan| Partials::new(stream, plan.blocks / plan.cluster, columns);
-            // SAFETY: as above; there is a row of sums for each cluster, or for each part of the rows.
-            unsafe {
-                if let Some((plan, stay)) =
-                    job.stay_sums::<T::StaysCluster, T::StaysAnywhere>(size_of::<T>())?
-                {
-                    let (sums, threads) = (partials.insert(sums(&plan)?).place(), (&plan, plan.consumers));
-                    return match stay {
-                        Stay::Block => job.with_sums::<T::Stays, _, T>(threads, function, sums),
-                        Stay::Cluster => job.with_sums::<T::StaysCluster, _, T>(threads, function, sums),
-                        Stay::Anywhere => job.with_sums::<T::StaysAnywhere, _, T>(threads, function, sums),
-                    };
-                }
-                if let Some(plan) = job.sums::<T::Sums>(size_of::<T>())? {
-                    let sums = partials.insert(sums(&plan)?).place();
-                    return job.with_sums::<T::Sums, _, T>((&plan, plan.ring_threads()), function, sums);
-                }
-                job.run::<T::Direct, T::Held, _, T>(function)?;
-            }
-            partials = Some(self.columns::<T::Columns, T>(stream, given, job.rows())?);
-            Ok(())
-        })?;
-        let new = |is_wanted: bool| {
-            let make = || match partials {
-                // SAFETY: the launch below writes all of it, or fails, and then it goes.
-                Some(_) => unsafe { Tensor::uninit(stream, Shape::new(&[columns])?, self.x.dtype()) },
-                None => Tensor::zeros(stream, &[columns], self.x.dtype()),
-            };
-            is_wanted.then(make).transpose()
-        };
-        let (mut weight, mut bias) = (new(self.of_shared[0])?, new(self.of_shared[1])?);
-        if let Some(Partials { sums, rows }) = &partials {
-            let out = [&mut weight, &mut bias].map(|out| out.as_mut().map(Tensor::view_mut).transpose());
-            let [weight, bias] = out;
-            let (weight, bias) = (weight?, bias?);
-            let is_wide = finish::is_wide(columns);
-            let of_block = LANES as usize * if is_wide { SUM_VECTOR } else { 1 };
-            let config = LaunchConfig::new(
-                [columns.div_ceil(of_block) as u32, 2, 1],
-                [finish::sum_threads(*rows), 1, 1],
-            )
-            .overlapping_previous();
-            let arguments = (sums, *rows, columns as u32, written(stream, &weight)?, written(stream, &bias)?);
-            // SAFETY: two rows of sums for each of `rows`; the gradients have a place for each column. All
-            // begin where allocations do, and `is_wide` says that a lane's columns divide theirs.
-            unsafe {
-                if is_wide {
-                    launch::<T::FinishWide>(stream, config, arguments)?;
-                } else {
-                    launch::<T::Finish>(stream, config, arguments)?;
-                }
-            }
-        }
-        Ok(NormGradients { x: of_x, weight, bias })
-    }
-}
-
-/// Checked operands, as rows.
-struct Given {
-    x: Tensor,
-    dy: Tensor,
-    residual: Option<Tensor>,
-    weight: Option<Tensor>,
-}
-
-impl NormBackward<'_> {
-    fn function<'t>(
-        &'t self,
-        job: &Job<'_>,
-        given: &'t Given,
-    ) -> Result<impl Arg<Value<BackwardFunction>> + 't> {
-        let function = NormBackwardArgs {
-            weight: bytes(job.stream, given.weight.as_ref())?,
-            moments: self.moments.read::<f32>(job.stream)?,
-            rows: job.rows(),
-            is_centered: (self.kind == NormKind::Layer).into(),
-            has_residual: given.residual.is_some().into(),
-        };
-        Ok(function.pass())
-    }
-
-    /// Sums of columns by a pass of their own.
-    fn columns<K, T>(&self, stream: &Stream, given: &Given, rows: u64) -> Result<Partials>
-    where
-        T: Element,
-        K: Kernel<Params = ColumnParameters<T>>,
-    {
-        let (x, dy, columns) = (&given.x, &given.dy, given.x.shape()[1]);
-        let parts = u32::try_from(rows.div_ceil(PART_ROWS)).unwrap_or(u32::MAX);
-        let partials = Partials::new(stream, parts, columns)?;
-        let strides = [x, dy].map(|rows| rows.layout().strides()[0] as u64);
-        let job = ColumnJob { rows, strides, columns: columns as u32, rest: 0 };
-        let blocks = (columns as u32).div_ceil(THREADS);
-        let config = LaunchConfig::new([blocks, parts, 1], [THREADS, 1, 1]).overlapping_previous();
-        let sums = partials.sums.view().within();
-        let arguments =
-            (job, x.read::<T>(stream)?, dy.read::<T>(stream)?, self.moments.read::<f32>(stream)?, sums);
-        // SAFETY: the tensors have these rows and moments of each; there are two rows of sums for each part.
-        unsafe { launch::<K>(stream, config, arguments)? };
-        Ok(partials)
-    }
-}
-
-impl Partials {
-    fn new(stream: &Stream, rows: u32, columns: usize) -> Result<Self> {
-        // SAFETY: a launch writes all of them before the next one reads them.
-        let sums = unsafe { DeviceBuffer::uninit(stream, rows as usize * MAX_SUMS * columns)? };
-        Ok(Partials { sums, rows })
-    }
-
-    /// Where they go.
-    fn place(&self) -> Option<Within<'_, f32>> {
-        Some(self.sums.view().within())
-    }
 }

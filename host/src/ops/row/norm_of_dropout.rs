@@ -23,7 +23,7 @@ use crate::tensor::{Tensor, TensorMut};
 /// ```
 /// use ironwarp::ops::dropout::{Generator, dropout};
 /// use ironwarp::ops::gemm::Activation;
-/// use ironwarp::ops::row::{Norm, NormBackward, NormKind};
+/// use ironwarp::ops::row::{Norm, NormKind};
 /// use ironwarp::{DType, Device, Tensor};
 ///
 /// # fn main() -> ironwarp::Result<()> {
@@ -40,10 +40,8 @@ use crate::tensor::{Tensor, TensorMut};
 /// assert_eq!(sum.to_vec::<f32>(&stream)?, dropped.to_vec::<f32>(&stream)?);
 ///
 /// // The gradient by the sum is the residual's; that by `x` has the same mask.
-/// let (dy, of_shared) = (Tensor::from_slice(&stream, &[2, 4], &[1.0f32; 8])?, [false, false]);
-/// let (x, dy, moments) = (&sum, &dy, &moments);
-/// let backward = NormBackward { kind, x, dy, moments, weight, residual: None, of_shared };
-/// let of_residual = backward.run(&stream)?.x;
+/// let dy = Tensor::from_slice(&stream, &[2, 4], &[1.0f32; 8])?;
+/// let of_residual = norm.backward(&sum, &dy, &moments).run(&stream)?.x;
 /// let of_x = dropout(&stream, &of_residual, 0.25, &generator, 0)?;
 /// # assert_eq!(of_x.shape(), sum.shape());
 /// # Ok(())

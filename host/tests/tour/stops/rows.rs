@@ -164,8 +164,7 @@ fn gradients_of_long_rows(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
     let (kind, weight) = (NormKind::Layer, Some(&weight));
     let norm = Norm { kind, weight, bias: None, eps: 1e-5, activation: Activation::None };
     let moments = norm.run_for_gradient(stream, &x)?.moments.ok_or("moments were wanted")?;
-    let (residual, of_shared) = (None, [true, true]);
-    let backward = NormBackward { kind, x: &x, dy: &dy, moments: &moments, weight, residual, of_shared };
+    let backward = NormBackward { of_shared: [true, true], ..norm.backward(&x, &dy, &moments) };
     let (mut kept, gradients) = (Kept(Vec::new()), backward.run(stream)?);
     for gradient in [Some(gradients.x), gradients.weight, gradients.bias].into_iter().flatten() {
         kept.keep(stream, &gradient)?;
@@ -202,11 +201,14 @@ fn all(stream: &Stream, dtype: DType, is_alike: bool) -> Outcome<Vec<u8>> {
             kept.keep(stream, &of_dropout.sum.ok_or("a residual was added")?)?;
             let (sum, moments) = (sum.ok_or("a residual was added")?, moments.ok_or("moments were wanted")?);
             kept.keep(stream, &sum)?;
-            for of_shared in [[true, true], [false, false]] {
-                let weight = Some(&weight);
+            let without: &[Activation] =
+                if activation == Activation::None { &[] } else { &[Activation::None] };
+            for (&activation, of_shared) in
+                without.iter().chain([&activation]).flat_map(|a| [(a, [true, true]), (a, [false, false])])
+            {
                 let residual = (kind == NormKind::Layer).then_some(&residual);
-                let backward =
-                    NormBackward { kind, x: &x, dy: &dy, moments: &moments, weight, residual, of_shared };
+                let norm = Norm { activation, ..norm };
+                let backward = NormBackward { residual, of_shared, ..norm.backward(&x, &dy, &moments) };
                 let gradients = backward.run(stream)?;
                 for gradient in [Some(gradients.x), gradients.weight, gradients.bias].into_iter().flatten() {
                     kept.keep(stream, &gradient)?;

@@ -24,7 +24,7 @@ use super::mainloop::{InAccumulators, Maps, run};
 use super::operands::{Element16, Operands};
 use super::subtile::{Lines, STEP_COLUMNS, Spot};
 use super::tile_scheduler::{GemmShape, PersistentScheduler, TileCoord};
-use crate::epilogue::{Activation, EpilogueParams, Fast, Precision, Visitor};
+use crate::epilogue::{Activation, EpilogueParams, Fast, Visitor};
 
 /// Rows that a sum of a column is of: those of a warp.
 pub const SUMMED_ROWS: u32 = 16;
@@ -144,7 +144,7 @@ impl<'a, C: Config<EpiloguePlan = EpiloguePlan<C>>, H: Element16, const IS_GRADI
             unsafe {
                 store.wait_source(place, index);
                 let kept = lines.read_pairs::<H>(subtile);
-                of_derivative(activation, Multiply(&mut x, &kept));
+                activation.visit_derivative::<Fast>(Multiply(&mut x, &kept));
                 lines.write_pairs::<H>(&x, subtile);
                 store.load_source_behind(place, tile, index);
                 store.copy_subtile(store.maps.c, place, subtile, at);
@@ -203,19 +203,6 @@ unsafe fn halve<const N: usize>(sums: &mut Pairs<{ WIDE_PAIRS / 2 }>, lane: u32,
         let got = given.map(|given| unsafe { warp_shuffle_xor(FULL_MASK, given, away, LANES).0 });
         sums[INDEX] = [kept[0] + got[0], kept[1] + got[1]];
     } });
-}
-
-/// Hands the derivative of an activation of one column to `visitor`.
-#[inline(always)]
-fn of_derivative(activation: Activation, visitor: impl Visitor<f32>) {
-    match activation {
-        Activation::Relu => visitor.visit(Fast::relu_grad),
-        Activation::Gelu => visitor.visit(Fast::gelu_grad),
-        Activation::GeluTanh => visitor.visit(Fast::gelu_tanh_grad),
-        Activation::Silu => visitor.visit(Fast::silu_grad),
-        Activation::Sigmoid => visitor.visit(Fast::sigmoid_grad),
-        Activation::None | Activation::SwiGlu => {}
-    }
 }
 
 /// Applies a function to each element.

@@ -135,11 +135,16 @@ impl Shape {
         VECTOR_BYTES as u64 * self.inputs as u64
     }
 
-    /// Bytes of three stages of so many rows each, or of a cluster's parts of them, and of a row that all
+    /// Bytes of three stages of so many rows each, or of a cluster's parts of them, and of rows that all
     /// share.
     const fn ring(&self, rows: u64, cluster: u64) -> u64 {
         let part = self.vectors().div_ceil(cluster) * VECTOR_BYTES as u64;
-        (3 * self.inputs as u64 * rows + 1) * part
+        (3 * self.inputs as u64 * rows + self.kept()) * part
+    }
+
+    /// Rows that all share for which the ring has room: at least one.
+    const fn kept(&self) -> u64 {
+        if self.shared == 0 { 1 } else { self.shared as u64 }
     }
 
     /// Whether vectors have the same columns in all rows, if they have in the first.
@@ -279,7 +284,7 @@ impl Plan {
             (cluster, team) = (2 * cluster, consumers);
         }
         let piece = vectors.div_ceil(cluster);
-        let kept = piece * VECTOR_BYTES as u64;
+        let kept = shape.kept() * piece * VECTOR_BYTES as u64;
         let plan = Self { cluster: cluster as u32, ..Self::new(shape) }.with_team(team, consumers);
         let plan = plan.with_ring(piece, ring - kept, resident * multiprocessors);
         let plan = Self { shared: plan.shared + kept as u32, ..plan };
@@ -430,7 +435,7 @@ mod tests {
             assert!(plan.stages > 2 * plan.ahead && plan.stages <= MAX_STAGES, "{plan:?}");
             assert_eq!(plan.blocks, plan.step * plan.cluster);
             assert!(u64::from(plan.tiles) * u64::from(plan.tile) >= shape.rows, "{plan:?}");
-            let used = plan.stages * plan.stage_bytes + plan.row_bytes;
+            let used = plan.stages * plan.stage_bytes + shape.shared.max(1) * plan.row_bytes;
             assert!(plan.shared >= CONTROL_BYTES + used, "{plan:?}");
             let of_thread = (super::sum_vectors(shape.size) * 16 / shape.size) as u32;
             let columns = plan.team * of_thread * plan.cluster;

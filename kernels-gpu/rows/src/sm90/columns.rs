@@ -11,9 +11,9 @@ use super::consumer::{Consumer, Walk, begin, leave};
 use super::reduce::{hand_on, receive, send};
 use super::ring::Staged;
 use crate::direct::elements;
-use crate::function::{ColumnSums, MAX_SUMS, Place, RowFunction, Statistics, Tensors};
+use crate::function::{ColumnSums, MAX_SHARED, MAX_SUMS, Place, RowFunction, Statistics, Tensors};
 use crate::plan::{MAX_SUM_VECTORS, Plan};
-use cuda_std::{barrier, misc, vector};
+use cuda_std::{barrier, fence, misc, vector};
 use primitives::access::{self, VECTOR_BYTES, from_words};
 use primitives::element::InF32;
 use primitives::unroll;
@@ -28,7 +28,10 @@ type Accumulators<const N: usize> = [[[f32; N]; MAX_SUMS]; MAX_SUM_VECTORS];
 /// A place in a stage, and where what all rows share there lies in shared memory.
 struct Kept<T> {
     staged: Staged<T>,
+    /// Of the first of those rows.
     shared: u32,
+    /// Bytes from one of them to the next.
+    step: u32,
 }
 
 impl<T: InF32, const N: usize> Place<T, N> for Kept<T> {
@@ -63,12 +66,27 @@ impl<T: InF32, const N: usize> Place<T, N> for Kept<T> {
         unsafe { T::widen(access::load::<T, N>(from)) }
     }
 
-    /// Of the row that is kept, the only one that the function asks for.
+    const REPLACES: bool = true;
+
+    /// In the stage: [`run`] tells the copy engine, which will write it again.
+    #[inline(always)]
+    unsafe fn replace(&self, which: usize, values: [f32; N]) {
+        // SAFETY: the caller's promise.
+        unsafe { self.staged.replace(which, values) }
+    }
+
+    /// Of the first rows that are kept, the only ones that the function asks for.
     #[inline(always)]
     unsafe fn shared<const K: usize>(&self, _: [*const T; K]) -> [[f32; N]; K] {
-        const { assert!(K == 1) };
+        const { assert!(K <= MAX_SHARED) };
         // SAFETY: written before the first row; every bit pattern is a number.
-        unsafe { [T::widen(from_words::<T, N>(vector::load_shared_v4(self.shared))); K] }
+        unsafe {
+            let mut rows = [T::widen(from_words::<T, N>(vector::load_shared_v4(self.shared))); K];
+            if K > 1 {
+                rows[1] = T::widen(from_words::<T, N>(vector::load_shared_v4(self.shared + self.step)));
+            }
+            rows
+        }
     }
 }
 
@@ -134,17 +152,20 @@ unsafe fn rows<T: InF32, F: ColumnSums<T>, const N: usize, const VECTORS: usize>
     };
     // Behind the ring: what all rows share.
     let kept = consumer.shared.ring + plan.stages * plan.stage_bytes;
-    let shared = function.shared();
-    let (mut index, [begin, count]) = (consumer.thread, piece());
-    while index < count && !shared.is_null() {
-        let column = (begin + index) * N as u32;
-        // SAFETY: the caller's contract; the row begins at a boundary, and there is room for the piece.
-        unsafe {
-            let words = access::load_words(shared.wrapping_add(column as usize));
-            vector::store_shared_v4(kept + index * VECTOR_BYTES as u32, words);
+    unroll!(ROW in 0..2, { if ROW < F::SHARED {
+        let shared = function.shared()[ROW];
+        let (mut index, [begin, count]) = (consumer.thread, piece());
+        while index < count && !shared.is_null() {
+            let column = (begin + index) * N as u32;
+            let to = kept + ROW as u32 * plan.row_bytes + index * VECTOR_BYTES as u32;
+            // SAFETY: the caller's contract; the row begins at a boundary, and there is room for the piece.
+            unsafe {
+                let words = access::load_words(shared.wrapping_add(column as usize));
+                vector::store_shared_v4(to, words);
+            }
+            index += plan.consumers;
         }
-        index += plan.consumers;
-    }
+    } });
     // SAFETY: all consumers come here.
     unsafe { barrier::sync(CONSUMERS_BARRIER, plan.consumers) };
     let place = |outputs: Tensors<T>, stage: u32, [begin, first]: [u32; 2], index: u32| Kept {
@@ -156,6 +177,7 @@ unsafe fn rows<T: InF32, F: ColumnSums<T>, const N: usize, const VECTORS: usize>
             head: 0,
         },
         shared: kept + index * VECTOR_BYTES as u32,
+        step: plan.row_bytes,
     };
     // SAFETY: the caller's contract; a stage is read between its wait and its release.
     unsafe {
@@ -188,6 +210,11 @@ unsafe fn rows<T: InF32, F: ColumnSums<T>, const N: usize, const VECTORS: usize>
                     (of_row, received) = (taken, sent);
                 }
                 let (number, exists) = consumer.row(walk.mapped);
+                if F::REPLACES {
+                    // Kept while the other row was taken in, they would take registers from that. A team that
+                    // takes in a row ahead does not ask for what was sent.
+                    (of_row, received) = (function.begin(number), sent);
+                }
                 let row = consumer.tensors.row(plan, number);
                 let statistics = receive(plan, consumer.shared, received, consumer.of_exchange(), turn);
                 let of = function.finish(of_row, statistics, number, plan.columns, false);
@@ -202,6 +229,9 @@ unsafe fn rows<T: InF32, F: ColumnSums<T>, const N: usize, const VECTORS: usize>
                     }
                     index += plan.team;
                 });
+                if F::REPLACES {
+                    fence::proxy_async_shared();
+                }
                 consumer.release(walk.behind(plan));
             }
             walk.next(plan);

@@ -2,6 +2,7 @@
 
 use super::stay_sums::{Anywhere, Block, Cluster};
 use super::{columns, kept, stay_sums};
+use crate::activated_norm::ActivatedNormBackward;
 use crate::function::Tensors;
 use crate::held_kernels;
 use crate::loss::CrossEntropy;
@@ -42,6 +43,9 @@ held_kernels! {
     #[kernel] fn norm_backward_held_f32: NormBackward, f32;
     #[kernel] fn norm_backward_held_f16: NormBackward, f16;
     #[kernel] fn norm_backward_held_bf16: NormBackward, bf16;
+    #[kernel] fn activated_norm_backward_held_f32: ActivatedNormBackward, f32;
+    #[kernel] fn activated_norm_backward_held_f16: ActivatedNormBackward, f16;
+    #[kernel] fn activated_norm_backward_held_bf16: ActivatedNormBackward, bf16;
     #[kernel] fn cross_entropy_held_f32: CrossEntropy, f32;
     #[kernel] fn cross_entropy_held_f16: CrossEntropy, f16;
     #[kernel] fn cross_entropy_held_bf16: CrossEntropy, bf16;
@@ -54,15 +58,15 @@ held_kernels! {
 }
 
 macro_rules! kernels_with_sums {
-    ($(#[kernel] fn $name:ident: $ty:ident;)*) => { $(
-        /// The gradients of [`Norm`], with sums of columns.
+    ($(#[kernel] fn $name:ident: $function:ty, $ty:ident;)*) => { $(
+        #[doc = concat!("`", stringify!($function), "` of rows of ", stringify!($ty), ", with sums of columns.")]
         ///
         /// # Safety
         /// As for [`columns::run`].
         #[kernel(launch_bounds(MAX_CONSUMERS + HELPERS))]
         pub unsafe fn $name(
             plan: Plan,
-            function: NormBackward,
+            function: $function,
             x: *const $ty,
             dy: *const $ty,
             residual: *const $ty,
@@ -73,15 +77,18 @@ macro_rules! kernels_with_sums {
             const N: usize = VECTOR_BYTES / size_of::<$ty>();
             const VECTORS: usize = sum_vectors(size_of::<$ty>());
             // SAFETY: the caller's promise.
-            unsafe { columns::run::<$ty, NormBackward, N, VECTORS>(&plan, &function, &tensors, partials) }
+            unsafe { columns::run::<$ty, $function, N, VECTORS>(&plan, &function, &tensors, partials) }
         }
     )* };
 }
 
 kernels_with_sums! {
-    #[kernel] fn norm_backward_sums_f32: f32;
-    #[kernel] fn norm_backward_sums_f16: f16;
-    #[kernel] fn norm_backward_sums_bf16: bf16;
+    #[kernel] fn norm_backward_sums_f32: NormBackward, f32;
+    #[kernel] fn norm_backward_sums_f16: NormBackward, f16;
+    #[kernel] fn norm_backward_sums_bf16: NormBackward, bf16;
+    #[kernel] fn activated_norm_backward_sums_f32: ActivatedNormBackward, f32;
+    #[kernel] fn activated_norm_backward_sums_f16: ActivatedNormBackward, f16;
+    #[kernel] fn activated_norm_backward_sums_bf16: ActivatedNormBackward, bf16;
 }
 
 macro_rules! staying_sums {

@@ -197,6 +197,15 @@ impl<T: InF32, const N: usize> Place<T, N> for Staged<T> {
         unsafe { self.input(0) }
     }
 
+    const REPLACES: bool = true;
+
+    #[inline(always)]
+    unsafe fn replace(&self, which: usize, values: [f32; N]) {
+        let address = self.address + which as u32 * self.part;
+        // SAFETY: the caller's promise; no other thread touches the place.
+        unsafe { vector::store_shared_v4(address, vector::to_words(narrow::<T, N>(values))) }
+    }
+
     /// The same question for all vectors of a row: whether the shared rows lie as this one does.
     #[inline(always)]
     unsafe fn shared<const K: usize>(&self, rows: [*const T; K]) -> [[f32; N]; K] {

@@ -1,0 +1,330 @@
+//! Gradients of norms with an activation behind them, against their oracle.
+
+use crate::common::{Outcome, is_hopper, stream, tests};
+use crate::lying::{Lying, exact};
+use crate::norms::{EPS, plain};
+use crate::ops_row_backward::SHAPES;
+use half::bf16;
+use ironwarp::graph::Graph;
+use ironwarp::ops::gemm::Activation;
+use ironwarp::ops::row::{Norm, NormBackward, NormGradients, NormKind};
+use ironwarp::tensor::Element;
+use ironwarp::{Error, Stream, Tensor};
+use reference::activation::Activation as Oracle;
+use reference::row::{Row, activated_norm_backward, find};
+use rows::plan::{EXCHANGES, Plan, Shape};
+use testkit::{Family, compare, input, tolerance};
+
+/// Every activation of one value, and its oracle.
+const ACTIVATIONS: [(Activation, Oracle); 5] = [
+    (Activation::Relu, Oracle::Relu),
+    (Activation::Gelu, Oracle::Gelu),
+    (Activation::GeluTanh, Oracle::GeluTanh),
+    (Activation::Silu, Oracle::Silu),
+    (Activation::Sigmoid, Oracle::Sigmoid),
+];
+/// Whether there is a weight, and a bias.
+const SHARED: [[bool; 2]; 4] = [[true, true], [true, false], [false, true], [false, false]];
+
+/// Operands of a gradient.
+struct Case<T> {
+    sides: [usize; 2],
+    kind: NormKind,
+    activation: (Activation, Oracle),
+    x: Vec<T>,
+    dy: Vec<T>,
+    shared: [Option<Vec<T>>; 2],
+    residual: Option<Vec<T>>,
+}
+
+/// Gradients as f64: by rows, by the weight, by the bias. With the scale of their errors, the oracle's.
+type Wanted = [[Vec<f64>; 2]; 3];
+
+impl<T: Element + testkit::Element + Into<f64>> Case<T> {
+    /// By a number that all else follows from.
+    fn new(number: usize, sides: [usize; 2], kind: NormKind) -> Self {
+        let (seed, all) = (number as u64, sides[0] * sides[1]);
+        let activation = ACTIVATIONS[number % ACTIVATIONS.len()];
+        let has_shared = SHARED[number / 2 % SHARED.len()];
+        let shared =
+            [0, 1].map(|i| has_shared[i].then(|| input(Family::Normal, seed + 100 + i as u64, sides[1])));
+        let residual = number.is_multiple_of(3).then(|| input(Family::Normal, seed + 150, all));
+        let (x, dy) = (input(Family::Normal, seed, all), input(Family::Normal, seed + 50, all));
+        Self { sides, kind, activation, x, dy, shared, residual }.without_kinks()
+    }
+
+    /// The slope of ReLU at 0 is a step: no gradient comes to arguments that a rounding takes across it.
+    fn without_kinks(mut self) -> Self {
+        if self.activation.0 == Activation::Relu {
+            let (x, shared) = (exact(&self.x), self.exact_shared());
+            for (first, row) in self.rows(&x, &shared) {
+                let u = find(self.kind.name())(&row);
+                for (i, (value, size)) in u.value.iter().zip(&u.magnitude).enumerate() {
+                    if value.abs() < 1e-4 * size {
+                        self.dy[first + i] = T::from_f64(0.0);
+                    }
+                }
+            }
+        }
+        self
+    }
+
+    fn exact_shared(&self) -> [Option<Vec<f64>>; 2] {
+        self.shared.each_ref().map(|shared| shared.as_ref().map(|shared| exact(shared)))
+    }
+
+    /// Rows and where they begin.
+    fn rows<'t>(&self, x: &'t [f64], [weight, bias]: &'t [Option<Vec<f64>>; 2]) -> Vec<(usize, Row<'t>)> {
+        let columns = self.sides[1];
+        let row =
+            |(i, x)| (i * columns, Row { x, weight: weight.as_deref(), bias: bias.as_deref(), eps: EPS });
+        x.chunks(columns).enumerate().map(row).collect()
+    }
+
+    fn run(&self, stream: &Stream, lying: Lying, of_shared: [bool; 2]) -> Result<NormGradients, Error> {
+        let (kind, [rows, columns]) = (self.kind, self.sides);
+        let matrix = |values: &[T]| lying.matrix(stream, [rows, columns], values);
+        let shared = |i: usize| {
+            self.shared[i].as_ref().map(|values| Tensor::from_slice(stream, &[columns], values)).transpose()
+        };
+        let (weight, bias) = (shared(0)?, shared(1)?);
+        let (x, dy) = (matrix(&self.x)?, matrix(&self.dy)?);
+        let residual = self.residual.as_ref().map(|residual| matrix(residual)).transpose()?;
+        let (weight, bias, activation) = (weight.as_ref(), bias.as_ref(), self.activation.0);
+        let norm = Norm { kind, weight, bias, eps: EPS, activation };
+        let moments = norm.run_for_gradient(stream, &x)?.moments.expect("a pass for a gradient");
+        let residual = residual.as_ref();
+        NormBackward { residual, of_shared, ..norm.backward(&x, &dy, &moments) }.run(stream)
+    }
+
+    fn wanted(&self) -> Wanted {
+        let (columns, x, dy, shared) = (self.sides[1], exact(&self.x), exact(&self.dy), self.exact_shared());
+        let residual = self.residual.as_ref().map(|residual| exact(residual));
+        let zeros = || [vec![0.0; columns], vec![0.0; columns]];
+        let mut wanted = [[Vec::new(), Vec::new()], zeros(), zeros()];
+        let is_centered = self.kind == NormKind::Layer;
+        for (first, row) in self.rows(&x, &shared) {
+            let dy = &dy[first..first + columns];
+            let (of_row, of_bias) = activated_norm_backward(is_centered, &row, self.activation.1, dy);
+            for i in 0..columns {
+                let added = residual.as_ref().map_or(0.0, |residual| residual[first + i]);
+                wanted[0][0].push(of_row.x.value[i] + added);
+                wanted[0][1].push(of_row.x.magnitude[i] + added.abs());
+                for (sums, terms) in wanted[1..].iter_mut().zip([&of_row.weight, &of_bias]) {
+                    sums[0][i] += terms.value[i];
+                    sums[1][i] += terms.magnitude[i];
+                }
+            }
+        }
+        wanted
+    }
+
+    fn agrees(&self, stream: &Stream, lying: Lying) -> Outcome {
+        let (got, again) = (self.run(stream, lying, [true; 2])?, self.run(stream, lying, [true; 2])?);
+        let residual = self.residual.is_some();
+        let shared = self.shared.each_ref().map(Option::is_some);
+        let what =
+            format!("{:?} {:?} {:?} {lying:?} {shared:?} {residual}", self.activation, self.kind, self.sides);
+        let dtype = <T as Element>::DTYPE;
+        let wanted = self.wanted();
+        for (of, [want, scale]) in wanted.iter().enumerate() {
+            let (name, family) = [("x", ""), ("weight", "_sums"), ("bias", "_sums")][of];
+            let limit = tolerance::find(&format!("activated_norm_backward{family} {dtype}")).for_terms(1);
+            let (what, pick) = (format!("{what} {name}"), |all| gradient::<T>(stream, all, of));
+            let (values, again) = (pick(&got)?, pick(&again)?);
+            let sides = if of == 0 { self.sides.to_vec() } else { vec![self.sides[1]] };
+            compare::accumulated(&what, &values, want, scale, &sides, limit)?;
+            compare::bitwise_equal(&what, &values, &again)?;
+        }
+        let alone: Vec<T> = self.run(stream, lying, [false; 2])?.x.to_vec(stream)?;
+        let limit = tolerance::find(&format!("activated_norm_backward {dtype}")).for_terms(1);
+        compare::accumulated(
+            &format!("{what} alone"),
+            &alone,
+            &wanted[0][0],
+            &wanted[0][1],
+            &self.sides,
+            limit,
+        )?;
+        Ok(())
+    }
+}
+
+/// A gradient: by rows, by the weight, or by the bias.
+fn gradient<T: Element>(stream: &Stream, all: &NormGradients, which: usize) -> Result<Vec<T>, Error> {
+    let of = [Some(&all.x), all.weight.as_ref(), all.bias.as_ref()];
+    of[which].expect("all are wanted").to_vec(stream)
+}
+
+fn gradients_agree<T: Element + testkit::Element + Into<f64>>() -> Outcome {
+    let (stream, mut number) = (stream()?, 0);
+    for sides in SHAPES {
+        for kind in [NormKind::Layer, NormKind::Rms] {
+            for &lying in Lying::of(sides[1]) {
+                Case::<T>::new(number, sides, kind).agrees(&stream, lying)?;
+                number += 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+tests!(gradients_agree: gradients_of_f32 = f32, gradients_of_f16 = half::f16, gradients_of_bf16 = bf16);
+
+/// Every activation, with and without weight and bias, by each engine: rows of whole vectors, and others.
+fn all_activations_agree<T: Element + testkit::Element + Into<f64>>() -> Outcome {
+    let stream = stream()?;
+    for sides in [[6, 264], [3, 259]] {
+        for number in 0..2 * SHARED.len() * ACTIVATIONS.len() {
+            Case::<T>::new(number, sides, NormKind::Layer).agrees(&stream, Lying::Dense)?;
+        }
+    }
+    Ok(())
+}
+
+tests!(
+    all_activations_agree:
+        all_activations_of_f32 = f32,
+        all_activations_of_f16 = half::f16,
+        all_activations_of_bf16 = bf16
+);
+
+/// Arguments so large that slopes are those of the ends, 0 or 1.
+fn ends_agree<T: Element + testkit::Element + Into<f64>>() -> Outcome {
+    let stream = stream()?;
+    for sides in [[6, 264], [3, 259]] {
+        for number in 0..ACTIVATIONS.len() {
+            let mut case = Case::<T>::new(number, sides, NormKind::Layer);
+            case.shared = [500.0, 0.0].map(|value| Some(vec![T::from_f64(value); sides[1]]));
+            case.without_kinks().agrees(&stream, Lying::Dense)?;
+        }
+    }
+    Ok(())
+}
+
+tests!(ends_agree: ends_of_f32 = f32, ends_of_f16 = half::f16, ends_of_bf16 = bf16);
+
+/// Rows so many that stages of the ring are filled, and written over, several times: short rows of several
+/// teams a block, rows of a block, rows of clusters.
+#[test]
+fn stages_are_written_again() -> Outcome {
+    let stream = stream()?;
+    let multiprocessors = stream.device().properties().sm_count;
+    for (number, columns) in [(1, 264), (2, 2560), (9, 32_776)] {
+        let mut case = Case::<bf16>::new(number, [1, columns], NormKind::Layer);
+        let stride = columns as u64;
+        let shape = Shape {
+            rows: u64::from(u32::MAX >> 1),
+            columns: columns as u32,
+            size: size_of::<bf16>(),
+            inputs: 2 + u32::from(case.residual.is_some()),
+            shared: case.shared.iter().flatten().count() as u32,
+            input_strides: [stride; 3],
+            output_strides: [stride, 0],
+        };
+        let plan = Plan::sums(&shape, multiprocessors).expect("rows that a cluster has");
+        let rows = plan.step * plan.tile * (plan.stages + EXCHANGES) + 1;
+        case = Case::new(number, [rows as usize, columns], NormKind::Layer);
+        case.agrees(&stream, Lying::Dense)?;
+    }
+    Ok(())
+}
+
+/// Rows of whole vectors, short and long, are read once for all gradients, and for that by the input any rows
+/// are: a launch each, and one that adds up sums of columns.
+#[test]
+fn rows_are_read_once() -> Outcome {
+    if !is_hopper()? {
+        return Ok(());
+    }
+    let stream = stream()?;
+    let (sums, held) = ("activated_norm_backward_sums_bf16", "activated_norm_backward_held_bf16");
+    for (columns, of_shared, first, launches) in [
+        (8, true, sums, 2),
+        (768, true, sums, 2),
+        (4096, true, sums, 2),
+        (65_536, true, sums, 2),
+        (4099, true, held, 3),
+        (768, false, held, 1),
+        (4099, false, held, 1),
+        (65_536, false, held, 1),
+    ] {
+        let zeros = |shape: &[usize]| Tensor::zeros(&stream, shape, ironwarp::DType::BF16);
+        let (x, shared) = (zeros(&[4, columns])?, zeros(&[columns])?);
+        let (weight, bias, activation) = (Some(&shared), Some(&shared), Activation::Silu);
+        let norm = Norm { weight, bias, activation, ..plain(NormKind::Layer) };
+        let moments = norm.run_for_gradient(&stream, &x)?.moments.expect("a pass for a gradient");
+        let backward = NormBackward { of_shared: [of_shared; 2], ..norm.backward(&x, &x, &moments) };
+        let graph = Graph::capture(&stream, (), |stream, ()| backward.run(stream))?;
+        let kernels: Vec<String> = graph.launches().iter().map(|launch| launch.kernel.to_string()).collect();
+        assert!(kernels[0].ends_with(first), "{columns} {of_shared}: {kernels:?}");
+        assert_eq!(kernels.len(), launches, "{columns} {of_shared}: {kernels:?}");
+    }
+    Ok(())
+}
+
+/// NaN and infinities of a row stay there.
+#[test]
+fn rows_that_are_not_finite_are_alone() -> Outcome {
+    let stream = stream()?;
+    for sides @ [rows, columns] in [[12, 264], [12, 259], [4, 4096]] {
+        let mut case = Case::<bf16>::new(1, sides, NormKind::Layer);
+        let clean: Vec<bf16> = case.run(&stream, Lying::Dense, [false; 2])?.x.to_vec(&stream)?;
+        for (i, bad) in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY].into_iter().enumerate() {
+            case.x[i * columns + i] = bf16::from_f32(bad);
+        }
+        case.dy[3 * columns + 5] = bf16::NAN;
+        let got: Vec<bf16> = case.run(&stream, Lying::Dense, [false; 2])?.x.to_vec(&stream)?;
+        assert!(got[..4 * columns].iter().all(|dx| dx.is_nan()), "{sides:?}");
+        compare::bitwise_equal("the others", &got[4 * columns..], &clean[4 * columns..])?;
+        let sums = case.run(&stream, Lying::Dense, [true; 2])?;
+        for (of, name) in [(1, "weight"), (2, "bias")] {
+            let sums: Vec<bf16> = gradient(&stream, &sums, of)?;
+            assert!(sums[..3].iter().all(|sum| sum.is_nan()), "{name} {sides:?} {rows}");
+        }
+    }
+    Ok(())
+}
+
+/// A weight and a bias that do not begin at a vector are as good, with an activation or without.
+#[test]
+fn shared_rows_may_begin_anywhere() -> Outcome {
+    let stream = stream()?;
+    for sides @ [rows, columns] in [[40, 768], [3, 9000], [2, 66_000]] {
+        let values = |seed, count| input::<bf16>(Family::Normal, seed, count);
+        let of = |values: &[bf16]| Tensor::from_slice(&stream, &sides, values);
+        let (x, dy) = (of(&values(1, rows * columns))?, of(&values(2, rows * columns))?);
+        let longer = values(3, columns + 1);
+        let shifted = Tensor::from_slice(&stream, &[columns + 1], &longer)?.slice(0, 1..)?;
+        let whole = Tensor::from_slice(&stream, &[columns], &longer[1..])?;
+        let norm = plain(NormKind::Layer);
+        let moments = norm.run_for_gradient(&stream, &x)?.moments.expect("a pass for a gradient");
+        for activation in [Activation::None, Activation::Gelu] {
+            let run = |shared: &Tensor| {
+                let norm = Norm { weight: Some(shared), bias: Some(shared), activation, ..norm };
+                norm.backward(&x, &dy, &moments).run(&stream)
+            };
+            let (got, want) = (run(&shifted)?, run(&whole)?);
+            for which in 0..3 {
+                let of = |all| gradient::<bf16>(&stream, all, which);
+                compare::bitwise_equal(&format!("{activation:?} {sides:?}"), &of(&got)?, &of(&want)?)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn activations_of_two_values_are_refused() -> Outcome {
+    let stream = stream()?;
+    let x = Tensor::zeros(&stream, &[2, 4], ironwarp::DType::F32)?;
+    let norm = plain(NormKind::Layer);
+    let moments = norm.run_for_gradient(&stream, &x)?.moments.expect("a pass for a gradient");
+    let norm = Norm { activation: Activation::SwiGlu, ..norm };
+    let error = norm.backward(&x, &x, &moments).run(&stream).expect_err("two values");
+    assert!(matches!(error, Error::InvalidArgument { argument: "activation", .. }), "{error}");
+    let norm = Norm { activation: Activation::Gelu, bias: Some(&moments), ..norm };
+    let error = norm.backward(&x, &x, &moments).run(&stream).expect_err("another shape");
+    assert!(error.to_string().contains("bias"), "{error}");
+    Ok(())
+}
