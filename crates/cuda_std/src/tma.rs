@@ -409,25 +409,25 @@ pub unsafe fn bulk_load<T>(dst: u32, src: *const T, bytes: u32, bar: u32) {
 /// 16-byte aligned.
 ///
 /// # Safety
-/// As the module says.
+/// The bytes lie in global memory.
 ///
 /// # PTX
 /// `cp.async.bulk.prefetch.L2.global [src], bytes`
 #[inline(always)]
 #[track_caller]
 pub unsafe fn bulk_prefetch_l2<T>(src: *const T, bytes: u32) {
-    // SAFETY: the caller keeps this function's contract, which is the instruction's.
-    unsafe {
-        arms! {
-            ptx: {
+    arms! {
+        ptx: {
+            // SAFETY: a hint without effect on values.
+            unsafe {
                 asm!(
                     "cp.async.bulk.prefetch.L2.global [{0}], {1};",
-                    in(reg64) src, in(reg32) bytes, options(nostack, preserves_flags)
+                    in(reg64) src, in(reg32) bytes, options(readonly, nostack, preserves_flags)
                 )
             }
-            // A hint; there is no cache to warm.
-            sim: { let _ = (src, bytes); }
         }
+        // A hint; there is no cache to warm.
+        sim: { let _ = (src, bytes); }
     }
 }
 

@@ -168,7 +168,7 @@ pub enum Double {}
 
 /// The functions of an f32 module, whose `normal_cdf_below_0` serves both sides.
 macro_rules! by_f32_module {
-    ($($precision:ident: $module:ident;)*) => { $(
+    ($($precision:ident: $module:ident $({ $($own:tt)* })?;)*) => { $(
         impl Precision for $precision {
             type Value = f32;
             #[inline(always)]
@@ -228,11 +228,25 @@ macro_rules! by_f32_module {
                 let below = $module::normal_cdf_below_0(-x.abs());
                 if x > 0.0 { 1.0 - below } else { below }
             }
+            $($($own)*)?
         }
     )* };
 }
 
-by_f32_module! { Single: single; Reduced: reduced; Finite: finite; }
+by_f32_module! {
+    Single: single;
+    Reduced: reduced;
+    Finite: finite {
+        #[inline(always)]
+        fn gelu_tanh_grad(x: f32) -> f32 {
+            finite::gelu_tanh_grad(x)
+        }
+        #[inline(always)]
+        fn silu_grad(x: f32) -> f32 {
+            finite::silu_grad(x)
+        }
+    };
+}
 
 /// `1 / sqrt(2 pi)`.
 const ROOT_OF_TWICE_PI: f64 = core::f64::consts::FRAC_2_SQRT_PI * core::f64::consts::FRAC_1_SQRT_2 / 2.0;

@@ -120,6 +120,7 @@ fn derivatives_are_the_slopes_of_the_functions() {
     check(derivatives::<Double>(), 1e-8, 1e-8);
     check(derivatives::<Single>(), 2e-6, 2e-6);
     check(derivatives::<Reduced>(), 1e-4, 1e-4);
+    check(derivatives::<Finite>(), 1e-4, 1e-4);
     check(derivatives::<Fast>(), 3e-6, 3e-6);
 }
 
