@@ -54,20 +54,32 @@ impl Activation {
             Activation::Identity => [1.0; 2],
             Activation::Relu if x <= 0.0 => [0.0; 2],
             Activation::Relu => [1.0; 2],
-            Activation::Gelu => {
-                let density = (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
-                of_terms(0.5 * erfc(-x / 2f64.sqrt()), x * density)
-            }
+            Activation::Gelu => of_terms(0.5 * erfc(-x / 2f64.sqrt()), x * density(x)),
             Activation::GeluTanh => {
-                let root = (2.0 / std::f64::consts::PI).sqrt();
-                let inner = root * (x + 0.044715 * x * x * x);
-                let of_inner = root * (1.0 + 3.0 * 0.044715 * x * x);
+                let [inner, first, _] = tanh_argument(x);
                 let share = sigmoid(2.0 * inner);
-                of_terms(share, x * 2.0 * of_inner * share * sigmoid(-2.0 * inner))
+                of_terms(share, x * 2.0 * first * share * sigmoid(-2.0 * inner))
             }
             Activation::Silu => of_terms(sigmoid(x), x * sigmoid(x) * sigmoid(-x)),
             Activation::Sigmoid => [sigmoid(x) * sigmoid(-x); 2],
             Activation::Tanh => [4.0 * sigmoid(2.0 * x) * sigmoid(-2.0 * x); 2],
+        }
+    }
+
+    /// The magnitude of the second derivative, below 1 everywhere (of ReLU, but for 0, where there is none).
+    /// Far from zero, where slopes are those of the ends, it is next to nothing.
+    pub fn bend(self, x: f64) -> f64 {
+        match self {
+            Activation::Identity | Activation::Relu => 0.0,
+            Activation::Gelu => (2.0 - x * x).abs() * density(x),
+            Activation::GeluTanh => {
+                let [inner, first, second] = tanh_argument(x);
+                let (share, rest) = (sigmoid(2.0 * inner), sigmoid(-2.0 * inner));
+                2.0 * share * rest * (2.0 * first + x * (second + 2.0 * first * first * (rest - share))).abs()
+            }
+            Activation::Silu => sigmoid(x) * sigmoid(-x) * (2.0 + x * (sigmoid(-x) - sigmoid(x))).abs(),
+            Activation::Sigmoid => sigmoid(x) * sigmoid(-x) * (sigmoid(-x) - sigmoid(x)).abs(),
+            Activation::Tanh => 2.0 * self.slope(x)[0] * x.tanh().abs(),
         }
     }
 
@@ -90,6 +102,18 @@ impl Activation {
         let magnitude = by_value.iter().map(|v| v.abs()).collect();
         [self.backward(gates, &by_gate), Accumulated { value: by_value, magnitude }]
     }
+}
+
+/// The density of the normal distribution.
+fn density(x: f64) -> f64 {
+    (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt()
+}
+
+/// The argument of the hyperbolic tangent in [`gelu_tanh`], and its first two derivatives.
+fn tanh_argument(x: f64) -> [f64; 3] {
+    const CUBE: f64 = 0.044715;
+    let root = (2.0 / std::f64::consts::PI).sqrt();
+    [x + CUBE * x * x * x, 1.0 + 3.0 * CUBE * x * x, 6.0 * CUBE * x].map(|of| root * of)
 }
 
 /// Sums of the columns of rows.
@@ -119,6 +143,19 @@ mod tests {
             for x in X {
                 let (got, want) = (of.slope(x)[0], slope(x, |x| of.value(x)));
                 assert!((got - want).abs() < 1e-8, "{of:?} at {x}: {got} is not {want}");
+            }
+        }
+    }
+
+    #[test]
+    fn bends_are_slopes_of_slopes() {
+        for of in Activation::ALL {
+            for x in X {
+                let (got, want) = (of.bend(x), slope(x, |x| of.slope(x)[0]).abs());
+                assert!((got - want).abs() < 1e-8 && got < 1.0, "{of:?} at {x}: {got} is not {want}");
+            }
+            for far in [-300.0, -40.0, 40.0, 300.0] {
+                assert!(of.bend(far) < 1e-15, "{of:?} at {far}");
             }
         }
     }

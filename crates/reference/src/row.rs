@@ -110,8 +110,8 @@ pub fn activated_norm_backward(
     let u = if is_centered { layer_norm(row) } else { rms_norm(row) };
     let mut du = activation.backward(&u.value, dy);
     for (i, magnitude) in du.magnitude.iter_mut().enumerate() {
-        // Slopes of slopes are below 1.2, so an error of the argument is one of the slope.
-        *magnitude += dy[i].abs() * u.magnitude[i];
+        // An error of the argument, times the slope of the slope there, is one of the slope.
+        *magnitude += dy[i].abs() * activation.bend(u.value[i]) * u.magnitude[i];
     }
     (norm_backward_of(is_centered, row, &du), du)
 }

@@ -206,7 +206,7 @@ table! {
     NORM_SUMS_BF16 = "norm_backward_sums bf16", STEP_BF16, ROUND_BF16 + 24.0 * ROUND_F32, SquareRoot,
         "As of f32, then rounded once.";
     ACTIVATED_NORM_F32 = "activated_norm_backward f32", 64.0 * STEP_F32, 384.0 * ROUND_F32, None,
-        "As norm_backward, of a gradient as activation_gradient. Scale: that one's, with the magnitudes of the argument's terms times a slope below 1.2.";
+        "As norm_backward, of a gradient as activation_gradient. Scale: that one's, with the magnitudes of the argument's terms times the slope of the slope there.";
     ACTIVATED_NORM_F16 = "activated_norm_backward f16", 4.0 * STEP_F16, 2.0 * ROUND_F16 + 4.0 * SHORT, None,
         "As of f32, by the functions for 16-bit floats; the gradient by the activation's argument is rounded, and the result.";
     ACTIVATED_NORM_BF16 = "activated_norm_backward bf16", STEP_BF16, 2.0 * ROUND_BF16 + 4.0 * SHORT, None,

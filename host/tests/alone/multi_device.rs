@@ -5,7 +5,8 @@ use crate::common::{Bench, expect_error, kernels};
 use half::bf16;
 use ironwarp::ops::attention::{Decode, Heads, HeadsMut};
 use ironwarp::ops::elementwise::{BinaryOp, binary};
-use ironwarp::ops::gemm::{Matmul, Matrix, MatrixMut};
+use ironwarp::ops::gemm::{Activation, Matmul, Matrix, MatrixMut};
+use ironwarp::ops::row::{Norm, NormKind};
 use ironwarp::{Device, DeviceBuffer, Error, Event, LaunchConfig, PinnedBuffer, Result, Tensor};
 
 /// Operands of ops that lie on the other device.
@@ -30,7 +31,21 @@ fn ops_refuse(here: &Bench, there: &Bench) -> Result<()> {
         let sum = binary(&here.stream, BinaryOp::Add, x, y);
         expect_error("add", sum, |e| matches!(e, Error::DeviceMismatch { .. }))?;
     }
+    bias_refused(here, [&x, &y])?;
     slopes_refuse(here, &far)
+}
+
+/// A bias on the other device, also where no activation reads it.
+fn bias_refused(here: &Bench, [near, far]: [&Tensor; 2]) -> Result<()> {
+    for activation in [Activation::None, Activation::Gelu] {
+        let norm = Norm { kind: NormKind::Layer, weight: None, bias: None, eps: 1e-5, activation };
+        let moments = norm.run_for_gradient(&here.stream, near)?.moments.expect("a pass for a gradient");
+        let norm = Norm { bias: Some(far), ..norm };
+        let gradients = norm.backward(near, near, &moments).run(&here.stream);
+        let is_it = |e: &Error| matches!(e, Error::DeviceMismatch { what: "the bias", .. });
+        expect_error("bias", gradients, is_it)?;
+    }
+    Ok(())
 }
 
 /// Slopes of decode attention that lie on the other device.

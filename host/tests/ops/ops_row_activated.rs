@@ -171,7 +171,8 @@ fn gradients_agree<T: Element + testkit::Element + Into<f64>>() -> Outcome {
 
 tests!(gradients_agree: gradients_of_f32 = f32, gradients_of_f16 = half::f16, gradients_of_bf16 = bf16);
 
-/// Every activation, with and without weight and bias, by each engine: rows of whole vectors, and others.
+/// Every activation, with and without weight and bias: rows of whole vectors, which the ring has, and others,
+/// which the engine that holds rows has, with a second pass for sums of columns.
 fn all_activations_agree<T: Element + testkit::Element + Into<f64>>() -> Outcome {
     let stream = stream()?;
     for sides in [[6, 264], [3, 259]] {
@@ -189,7 +190,8 @@ tests!(
         all_activations_of_bf16 = bf16
 );
 
-/// Arguments so large that slopes are those of the ends, 0 or 1.
+/// Arguments most of which are so large that slopes are those of the ends, 0 or 1: there the oracle allows
+/// for no error of an argument.
 fn ends_agree<T: Element + testkit::Element + Into<f64>>() -> Outcome {
     let stream = stream()?;
     for sides in [[6, 264], [3, 259]] {
@@ -205,18 +207,21 @@ fn ends_agree<T: Element + testkit::Element + Into<f64>>() -> Outcome {
 tests!(ends_agree: ends_of_f32 = f32, ends_of_f16 = half::f16, ends_of_bf16 = bf16);
 
 /// Rows so many that stages of the ring are filled, and written over, several times: short rows of several
-/// teams a block, rows of a block, rows of clusters.
+/// teams a block, rows of a block, rows of clusters. In f32, whose tolerance of sums of columns is small. On
+/// the software driver, whose devices have few multiprocessors, there are so few rows that one that is lost,
+/// or added twice, is far outside. There it also runs under the checker, to which a copy over what threads
+/// wrote to a stage, without a fence between the two, is an error.
 #[test]
 fn stages_are_written_again() -> Outcome {
     let stream = stream()?;
     let multiprocessors = stream.device().properties().sm_count;
-    for (number, columns) in [(1, 264), (2, 2560), (9, 32_776)] {
-        let mut case = Case::<bf16>::new(number, [1, columns], NormKind::Layer);
+    for (number, columns) in [(1, 132), (2, 1280), (9, 16_388)] {
+        let mut case = Case::<f32>::new(number, [1, columns], NormKind::Layer);
         let stride = columns as u64;
         let shape = Shape {
             rows: u64::from(u32::MAX >> 1),
             columns: columns as u32,
-            size: size_of::<bf16>(),
+            size: size_of::<f32>(),
             inputs: 2 + u32::from(case.residual.is_some()),
             shared: case.shared.iter().flatten().count() as u32,
             input_strides: [stride; 3],
@@ -230,8 +235,9 @@ fn stages_are_written_again() -> Outcome {
     Ok(())
 }
 
-/// Rows of whole vectors, short and long, are read once for all gradients, and for that by the input any rows
-/// are: a launch each, and one that adds up sums of columns.
+/// Rows of whole vectors, short and long, have all gradients by one launch over rows, and one that adds up
+/// sums of columns. Other rows have a pass over columns between them. The gradient by the input alone is one
+/// launch, of any rows.
 #[test]
 fn rows_are_read_once() -> Outcome {
     if !is_hopper()? {
@@ -263,21 +269,24 @@ fn rows_are_read_once() -> Outcome {
     Ok(())
 }
 
-/// NaN and infinities of a row stay there.
+/// NaN and infinities of a row stay there, with sums of columns and without, but for the sums of its columns.
 #[test]
 fn rows_that_are_not_finite_are_alone() -> Outcome {
     let stream = stream()?;
-    for sides @ [rows, columns] in [[12, 264], [12, 259], [4, 4096]] {
+    for sides @ [rows, columns] in [[12, 264], [12, 259], [8, 4096]] {
         let mut case = Case::<bf16>::new(1, sides, NormKind::Layer);
-        let clean: Vec<bf16> = case.run(&stream, Lying::Dense, [false; 2])?.x.to_vec(&stream)?;
+        let clean = [false, true].map(|of_shared| case.run(&stream, Lying::Dense, [of_shared; 2]));
         for (i, bad) in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY].into_iter().enumerate() {
             case.x[i * columns + i] = bf16::from_f32(bad);
         }
         case.dy[3 * columns + 5] = bf16::NAN;
-        let got: Vec<bf16> = case.run(&stream, Lying::Dense, [false; 2])?.x.to_vec(&stream)?;
-        assert!(got[..4 * columns].iter().all(|dx| dx.is_nan()), "{sides:?}");
-        compare::bitwise_equal("the others", &got[4 * columns..], &clean[4 * columns..])?;
         let sums = case.run(&stream, Lying::Dense, [true; 2])?;
+        let alone = case.run(&stream, Lying::Dense, [false; 2])?;
+        for (got, clean) in [&alone, &sums].into_iter().zip(clean) {
+            let (got, clean) = (gradient::<bf16>(&stream, got, 0)?, gradient::<bf16>(&stream, &clean?, 0)?);
+            assert!(got[..4 * columns].iter().all(|dx| dx.is_nan()), "{sides:?}");
+            compare::bitwise_equal("the others", &got[4 * columns..], &clean[4 * columns..])?;
+        }
         for (of, name) in [(1, "weight"), (2, "bias")] {
             let sums: Vec<bf16> = gradient(&stream, &sums, of)?;
             assert!(sums[..3].iter().all(|sum| sum.is_nan()), "{name} {sides:?} {rows}");
@@ -323,8 +332,23 @@ fn activations_of_two_values_are_refused() -> Outcome {
     let norm = Norm { activation: Activation::SwiGlu, ..norm };
     let error = norm.backward(&x, &x, &moments).run(&stream).expect_err("two values");
     assert!(matches!(error, Error::InvalidArgument { argument: "activation", .. }), "{error}");
-    let norm = Norm { activation: Activation::Gelu, bias: Some(&moments), ..norm };
-    let error = norm.backward(&x, &x, &moments).run(&stream).expect_err("another shape");
-    assert!(error.to_string().contains("bias"), "{error}");
+    Ok(())
+}
+
+/// A bias is checked also where no activation reads it.
+#[test]
+fn biases_are_checked() -> Outcome {
+    let stream = stream()?;
+    let x = Tensor::zeros(&stream, &[2, 4], ironwarp::DType::F32)?;
+    let norm = plain(NormKind::Layer);
+    let moments = norm.run_for_gradient(&stream, &x)?.moments.expect("a pass for a gradient");
+    let of_bf16 = Tensor::zeros(&stream, &[4], ironwarp::DType::BF16)?;
+    for activation in [Activation::None, Activation::Gelu] {
+        for bias in [&moments, &of_bf16] {
+            let norm = Norm { activation, bias: Some(bias), ..norm };
+            let error = norm.backward(&x, &x, &moments).run(&stream).expect_err("another shape or type");
+            assert!(error.to_string().contains("bias"), "{error}");
+        }
+    }
     Ok(())
 }

@@ -80,11 +80,14 @@ pub trait RowFunction<T: Float>: Copy {
 pub trait ColumnSums<T: Float>: RowFunction<T> {
     /// Most rows that it asks places for as shared by all.
     const SHARED: usize = 1;
-    /// Whether it asks places to [`replace`](Place::replace) inputs.
+    /// Whether it asks places to [`replace`](Place::replace) inputs. The engine with a ring then tells the
+    /// copy engine of each row's stage, and calls [`RowFunction::begin`] again before
+    /// [`RowFunction::finish`]: what it gave first would stay in registers while another row is taken in.
     const REPLACES: bool = false;
 
-    /// The only rows that it asks places for as shared by all, at 16-byte boundaries. Null ones come last; it
-    /// asks for one alone, or for the first few. An engine may keep them.
+    /// The only rows that it asks places for as shared by all: no more than [`SHARED`](Self::SHARED) that
+    /// are not null. Null ones come last; it asks for one alone, or for the first few. An engine may keep
+    /// them, and may want them at 16-byte boundaries.
     fn shared(&self) -> [*const T; MAX_SHARED];
 
     /// [`RowFunction::map`], which also adds the place's terms to the sums of its columns.
@@ -141,7 +144,8 @@ pub trait Place<T: Float, const N: usize> {
     /// them from then on. It does nothing where [`REPLACES`](Self::REPLACES) is false.
     ///
     /// # Safety
-    /// The launch has that input.
+    /// The launch has that input, and the same thread maps the place. A function with sums of columns has
+    /// [`ColumnSums::REPLACES`].
     #[inline(always)]
     unsafe fn replace(&self, _which: usize, _values: [T::Wide; N]) {}
 

@@ -372,23 +372,6 @@ macro_rules! activations {
     };
 }
 
-impl Activation {
-    /// Hands the derivative to `visitor`, as [`visit`](Self::visit) does the function. Nothing is handed over
-    /// for [`Activation::None`], whose derivative is 1, and for [`Activation::SwiGlu`], which has two
-    /// ([`Precision::swiglu_grad`]).
-    #[inline(always)]
-    pub fn visit_derivative<P: Precision>(self, visitor: impl Visitor<P::Value>) {
-        match self {
-            Activation::Relu => visitor.visit(P::relu_grad),
-            Activation::Gelu => visitor.visit(P::gelu_grad),
-            Activation::GeluTanh => visitor.visit(P::gelu_tanh_grad),
-            Activation::Silu => visitor.visit(P::silu_grad),
-            Activation::Sigmoid => visitor.visit(P::sigmoid_grad),
-            Activation::None | Activation::SwiGlu => {}
-        }
-    }
-}
-
 activations! {
     /// `x`.
     #[default]
@@ -405,6 +388,23 @@ activations! {
     Sigmoid: "sigmoid", 1, P::sigmoid;
     /// [`Precision::swiglu`] of columns `2j` and `2j + 1` gives column `j`: the result has half the columns.
     SwiGlu: "swiglu", 2, core::convert::identity;
+}
+
+impl Activation {
+    /// Hands the derivative to `visitor`, as [`visit`](Self::visit) does the function. Nothing is handed over
+    /// for [`Activation::None`], whose derivative is 1, and for [`Activation::SwiGlu`], which has two
+    /// ([`Precision::swiglu_grad`]).
+    #[inline(always)]
+    pub fn visit_derivative<P: Precision>(self, visitor: impl Visitor<P::Value>) {
+        match self {
+            Activation::Relu => visitor.visit(P::relu_grad),
+            Activation::Gelu => visitor.visit(P::gelu_grad),
+            Activation::GeluTanh => visitor.visit(P::gelu_tanh_grad),
+            Activation::Silu => visitor.visit(P::silu_grad),
+            Activation::Sigmoid => visitor.visit(P::sigmoid_grad),
+            Activation::None | Activation::SwiGlu => {}
+        }
+    }
 }
 
 #[cfg(test)]

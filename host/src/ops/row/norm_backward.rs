@@ -5,8 +5,7 @@ use primitives::access::VECTOR_BYTES;
 use primitives::activation::Activation;
 use primitives::warp::LANES;
 use rows::activated_norm::{ActivatedNormBackward as ActivatedFunction, ActivatedNormBackwardArgs};
-use rows::finish;
-use rows::finish::{ColumnJob, PART_ROWS, SUM_VECTOR, THREADS};
+use rows::finish::{self, ColumnJob, PART_ROWS, SUM_VECTOR, THREADS};
 use rows::function::MAX_SUMS;
 use rows::norm::{NormBackward as Function, NormBackwardArgs};
 use rows::plan::Plan;
@@ -65,7 +64,7 @@ pub struct NormBackward<'a> {
     pub moments: &'a Tensor,
     /// The weight of the forward pass.
     pub weight: Option<&'a Tensor>,
-    /// The bias of the forward pass. Without an activation nothing depends on it, and it is not looked at.
+    /// The bias of the forward pass. Without an activation nothing depends on it, but it is checked.
     pub bias: Option<&'a Tensor>,
     /// The activation of the forward pass.
     pub activation: Activation,
@@ -109,9 +108,31 @@ struct Given {
     x: Tensor,
     dy: Tensor,
     residual: Option<Tensor>,
+    shared: SharedRows,
+}
+
+/// Tensors that all rows share.
+struct SharedRows {
     weight: Option<Tensor>,
     /// Where there is an activation.
     bias: Option<Tensor>,
+}
+
+impl SharedRows {
+    fn count(&self) -> u32 {
+        self.weight.iter().chain(&self.bias).count() as u32
+    }
+
+    /// The same from boundaries of vectors on, as the engine with a ring wants them.
+    fn at_vectors(&self, stream: &Stream) -> Result<Self> {
+        let at_vector = |shared: &Tensor| {
+            let is_there = shared.address().is_multiple_of(VECTOR_BYTES as u64);
+            if is_there { Ok(shared.clone()) } else { copy(stream, shared) }
+        };
+        let [weight, bias] =
+            [&self.weight, &self.bias].map(|shared| shared.as_ref().map(at_vector).transpose());
+        Ok(Self { weight: weight?, bias: bias? })
+    }
 }
 
 impl NormBackward<'_> {
@@ -122,8 +143,12 @@ impl NormBackward<'_> {
     ///
     /// With an activation, `dy activation'(weight z + bias)` takes the place of `dy` in the same pass, where
     /// `z` is the normalised row: the chain rule, with the derivatives of `torch.nn.functional`. It is
-    /// rounded to the type of `x`, as it would be in memory. One pass has all gradients where rows are also
-    /// whole vectors of 16 bytes. Of other rows the first pass writes that product, and the second reads it.
+    /// rounded to the type of `x`, as it would be in memory. On Hopper, up to 65,536 columns (in 16 bits
+    /// 98,304), one pass has all gradients where rows are also whole vectors of 16 bytes. Else the first pass
+    /// writes that product to a temporary tensor of the size of `x`, and the second reads it.
+    ///
+    /// For the engine whose blocks have a ring (`norm_backward_sums_*`, `activated_norm_backward_sums_*`) a
+    /// weight or a bias that does not begin at a multiple of 16 bytes is copied first.
     ///
     /// # Errors
     /// [`TensorError::Axis`], [`TensorError::DType`] for other types than f32, f16 and bf16, and for those
@@ -141,21 +166,27 @@ impl NormBackward<'_> {
             alike(operation, "residual", residual, x)?;
         }
         self.check_moments(operation, x.elements() / columns.max(1))?;
-        let shared = |what, given| shared_at_vector(stream, operation, what, given, x, columns);
-        let bias = self.bias.filter(|_| self.activation != Activation::None);
-        let (weight, bias) = (shared("weight", self.weight)?, shared("bias", bias)?);
         let given = Given {
             x: as_rows(stream, x, columns)?,
             dy: as_rows(stream, self.dy, columns)?,
             residual: self.residual.map(|residual| as_rows(stream, residual, columns)).transpose()?,
-            weight,
-            bias,
+            shared: self.shared_rows(stream, operation, columns)?,
         };
         by_dtype!(x.dtype(), (operation, "x", None), {
             F32 => self.of_type::<f32>(stream, &given),
             F16 => self.of_type::<f16>(stream, &given),
             BF16 => self.of_type::<bf16>(stream, &given),
         })
+    }
+
+    /// The weight, and the bias where the activation takes it.
+    fn shared_rows(&self, stream: &Stream, operation: &'static str, columns: usize) -> Result<SharedRows> {
+        let shared = |what, given| shared_by_rows(stream, operation, what, given, self.x, columns);
+        let (weight, bias) = (shared("weight", self.weight)?, shared("bias", self.bias)?);
+        if let Some(bias) = &bias {
+            stream.same_device("the bias", bias.device())?;
+        }
+        Ok(SharedRows { weight, bias: bias.filter(|_| self.activation != Activation::None) })
     }
 
     fn check_moments(&self, operation: &'static str, rows: usize) -> Result<()> {
@@ -177,15 +208,15 @@ impl NormBackward<'_> {
         let mut partials = None;
         let x = made(stream, self.x.shape(), self.x.dtype(), |dx| {
             let inputs = [Some(&given.x), Some(&given.dy), given.residual.as_ref()];
-            let shared = given.weight.iter().chain(&given.bias).count() as u32;
-            let job = Job { stream, columns, shared, inputs, outputs: [Some(dx), None] };
+            let job =
+                Job { stream, columns, shared: given.shared.count(), inputs, outputs: [Some(dx), None] };
             partials = match self.activation {
                 Activation::None => self.of_rows::<T>(&job, given)?,
                 _ => self.of_activated_rows::<T>(job, given)?,
             };
             Ok(())
         })?;
-        let [weight, bias] = self.of_shared::<T>(stream, columns, partials)?;
+        let [weight, bias] = self.sums_of_shared::<T>(stream, columns, partials)?;
         Ok(NormGradients { x, weight, bias })
     }
 
@@ -196,10 +227,11 @@ impl NormBackward<'_> {
 
     /// The gradient by rows without an activation, and the sums of columns that are wanted.
     fn of_rows<T: Differentiable>(&self, job: &Job<'_>, given: &Given) -> Result<Option<Partials>> {
-        let (stream, function) = (job.stream, self.function(job, given)?);
+        let (stream, function) = (job.stream, self.function(job, &given.shared)?);
         let sums = |plan: &Plan| Partials::new(stream, plan.blocks / plan.cluster, job.columns);
         // SAFETY: all tensors have the same rows, the weight is as long as a row, and there are moments of
-        // each row. There is a row of sums for each cluster, or for each part of the rows.
+        // each row. There is a row of sums for each cluster, or for each part of the rows. The plan of a ring
+        // has room for the weight, which begins at a 16-byte boundary then.
         unsafe {
             if !self.has_sums(job) {
                 job.run::<T::Direct, T::Held, _, T>(function)?;
@@ -217,6 +249,8 @@ impl NormBackward<'_> {
             }
             if let Some(plan) = job.sums::<T::Sums>(size_of::<T>())? {
                 let (partials, threads) = (sums(&plan)?, (&plan, plan.ring_threads()));
+                let shared = given.shared.at_vectors(stream)?;
+                let function = self.function(job, &shared)?;
                 job.with_sums::<T::Sums, _, T>(threads, function, partials.place())?;
                 return Ok(Some(partials));
             }
@@ -227,36 +261,42 @@ impl NormBackward<'_> {
 
     /// The same with an activation.
     fn of_activated_rows<T: Differentiable>(&self, job: Job<'_>, given: &Given) -> Result<Option<Partials>> {
-        // SAFETY: as in `of_rows`; the bias is as long as a row. The gradient by the activation's argument
-        // has the same rows, and the launch writes all of it, or fails, and then it goes.
+        // SAFETY: as in `of_rows`; the bias is as long as a row, and a ring has it as it has the weight: the
+        // plan has room for it, and it begins at a 16-byte boundary. The gradient by the activation's
+        // argument has the same rows, and the launch writes all of it, or fails, and then it goes.
         unsafe {
             if !self.has_sums(&job) {
-                let function = self.activated(&job, given)?;
+                let function = self.activated(&job, &given.shared)?;
                 job.run::<T::ActivatedDirect, T::ActivatedHeld, _, T>(function)?;
                 return Ok(None);
             }
             if let Some(plan) = job.sums::<T::ActivatedSums>(size_of::<T>())? {
                 let partials = Partials::new(job.stream, plan.blocks / plan.cluster, job.columns)?;
-                let (threads, function) = ((&plan, plan.ring_threads()), self.activated(&job, given)?);
+                let shared = given.shared.at_vectors(job.stream)?;
+                let (threads, function) = ((&plan, plan.ring_threads()), self.activated(&job, &shared)?);
                 job.with_sums::<T::ActivatedSums, _, T>(threads, function, partials.place())?;
                 return Ok(Some(partials));
             }
             let Job { stream, outputs: [dx, _], .. } = job;
             let mut inner = Tensor::uninit(stream, given.x.shape().clone(), given.x.dtype())?;
             let job = Job { outputs: [dx, Some(inner.view_mut()?)], ..job };
-            let (rows, function) = (job.rows(), self.activated(&job, given)?);
+            let (rows, function) = (job.rows(), self.activated(&job, &given.shared)?);
             job.run::<T::ActivatedDirect, T::ActivatedHeld, _, T>(function)?;
             self.columns::<T::Columns, T>(stream, [&given.x, &inner], rows).map(Some)
         }
     }
 
-    fn function<'t>(&'t self, job: &Job<'_>, given: &'t Given) -> Result<impl Arg<Value<Function>> + 't> {
+    fn function<'t>(
+        &'t self,
+        job: &Job<'_>,
+        shared: &'t SharedRows,
+    ) -> Result<impl Arg<Value<Function>> + 't> {
         let function = NormBackwardArgs {
-            weight: bytes(job.stream, given.weight.as_ref())?,
+            weight: bytes(job.stream, shared.weight.as_ref())?,
             moments: self.moments.read::<f32>(job.stream)?,
             rows: job.rows(),
             is_centered: (self.kind == NormKind::Layer).into(),
-            has_residual: given.residual.is_some().into(),
+            has_residual: job.inputs[2].is_some().into(),
         };
         Ok(function.pass())
     }
@@ -264,11 +304,11 @@ impl NormBackward<'_> {
     fn activated<'t>(
         &'t self,
         job: &Job<'_>,
-        given: &'t Given,
+        shared: &'t SharedRows,
     ) -> Result<impl Arg<Value<ActivatedFunction>> + 't> {
         let function = ActivatedNormBackwardArgs {
-            norm: self.function(job, given)?,
-            bias: bytes(job.stream, given.bias.as_ref())?,
+            norm: self.function(job, shared)?,
+            bias: bytes(job.stream, shared.bias.as_ref())?,
             activation: self.activation as u32,
             has_inner: job.outputs[1].is_some().into(),
         };
@@ -297,7 +337,7 @@ impl NormBackward<'_> {
     }
 
     /// The gradients by weight and bias that are wanted: zeros of no rows.
-    fn of_shared<T: Differentiable>(
+    fn sums_of_shared<T: Differentiable>(
         &self,
         stream: &Stream,
         columns: usize,
@@ -356,18 +396,4 @@ impl Partials {
             }
         }
     }
-}
-
-/// A weight or a bias, checked, contiguous, and from a boundary of a vector on.
-fn shared_at_vector(
-    stream: &Stream,
-    operation: &'static str,
-    what: &'static str,
-    given: Option<&Tensor>,
-    x: &Tensor,
-    columns: usize,
-) -> Result<Option<Tensor>> {
-    let shared = shared_by_rows(stream, operation, what, given, x, columns)?;
-    let is_whole = |shared: &Tensor| shared.address().is_multiple_of(VECTOR_BYTES as u64);
-    shared.map(|shared| if is_whole(&shared) { Ok(shared) } else { copy(stream, &shared) }).transpose()
 }

@@ -435,7 +435,7 @@ mod tests {
             assert!(plan.stages > 2 * plan.ahead && plan.stages <= MAX_STAGES, "{plan:?}");
             assert_eq!(plan.blocks, plan.step * plan.cluster);
             assert!(u64::from(plan.tiles) * u64::from(plan.tile) >= shape.rows, "{plan:?}");
-            let used = plan.stages * plan.stage_bytes + shape.shared.max(1) * plan.row_bytes;
+            let used = plan.stages * plan.stage_bytes + shape.kept() as u32 * plan.row_bytes;
             assert!(plan.shared >= CONTROL_BYTES + used, "{plan:?}");
             let of_thread = (super::sum_vectors(shape.size) * 16 / shape.size) as u32;
             let columns = plan.team * of_thread * plan.cluster;

@@ -68,7 +68,7 @@ impl<T: InF32, const N: usize> Place<T, N> for Kept<T> {
 
     const REPLACES: bool = true;
 
-    /// In the stage: [`run`] tells the copy engine, which will write it again.
+    /// In the stage: [`rows`] tells the copy engine, which will write it again.
     #[inline(always)]
     unsafe fn replace(&self, which: usize, values: [f32; N]) {
         // SAFETY: the caller's promise.
@@ -95,7 +95,8 @@ impl<T: InF32, const N: usize> Place<T, N> for Kept<T> {
 ///
 /// # Safety
 /// As for [`super::held::run`]; vectors have the same columns in all rows, and a thread has up to `VECTORS`
-/// of a row. `partials` has [`MAX_SUMS`] rows for each cluster.
+/// of a row. The plan has room for each row of [`ColumnSums::shared`] that is not null, and those begin at
+/// 16-byte boundaries. `partials` has [`MAX_SUMS`] rows for each cluster.
 #[inline(always)]
 pub unsafe fn run<T: InF32, F: ColumnSums<T>, const N: usize, const VECTORS: usize>(
     plan: &Plan,
