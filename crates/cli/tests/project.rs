@@ -85,6 +85,9 @@ fn written(around: &Path) -> PathBuf {
     let text = fs::read_to_string(project.join("Cargo.toml")).unwrap();
     let (without_profiles, _) = text.split_once("# Kernels run on the CPU").unwrap();
     fs::write(project.join("Cargo.toml"), without_profiles).unwrap();
+    let kernel = project.join("kernels/src/lib.rs");
+    let source = fs::read_to_string(&kernel).unwrap();
+    fs::write(&kernel, source + KERNEL_TEST).unwrap();
     project
 }
 
@@ -101,32 +104,36 @@ fn builds_and_inspects(project: &Path) {
     // Elsewhere in the project, and with nothing to do.
     let again = good(&["build"], &project.join("kernels/src"));
     assert!(again.contains("0 built, 1 up to date"), "{again}");
-    let shown = good(&["inspect", "blur", "--json"], project);
-    let rows: serde_json::Value = serde_json::from_str(shown.trim()).unwrap();
-    assert_eq!(rows[0]["family"], "blur_kernels", "{shown}");
-    assert!(rows[0]["instructions"].as_object().is_some_and(|counts| !counts.is_empty()), "{shown}");
+    let shown = ironwarp(&["inspect", "blur", "--json"], project);
+    assert!(shown.status.success(), "{}", text(&shown));
+    let rows: serde_json::Value =
+        serde_json::from_slice(&shown.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&shown)));
+    assert_eq!(rows[0]["family"], "blur_kernels", "{rows}");
+    assert!(rows[0]["instructions"].as_object().is_some_and(|counts| !counts.is_empty()), "{rows}");
     let refused = ironwarp(&["build", "--arch", "sm_75"], project);
     assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));
 }
 
-/// The tests, under the checker: by the project's own settings, by this program's, and without either.
+/// Runs the test of the kernel.
+const TEST: [&str; 5] = ["test", "--", "--package", "blur_kernels", "--lib"];
+
+/// The tests, under the checker.
 fn tests_under_the_checker(project: &Path) {
-    let kernel = project.join("kernels/src/lib.rs");
-    let source = fs::read_to_string(&kernel).unwrap();
-    fs::write(&kernel, source + KERNEL_TEST).unwrap();
-    let args = ["test", "--", "--package", "blur_kernels", "--lib"];
-    for settings in ["the project's", "none"] {
-        let tested = good(&args, project);
-        assert!(tested.contains("driver: software (IRONWARP_DRIVER=soft)"), "{tested}");
-        assert!(tested.contains("checker: on, for every load and store of kernels\n"), "{tested}");
-        assert!(tested.contains("test result: ok. 1 passed"), "{settings}: {tested}");
-        let _ = fs::remove_dir_all(project.join(".cargo"));
-    }
+    let tested = good(&TEST, project);
+    assert!(tested.contains("driver: software (IRONWARP_DRIVER=soft)"), "{tested}");
+    assert!(tested.contains("checker: on, for every load and store of kernels\n"), "{tested}");
+    assert!(tested.contains("test result: ok. 1 passed"), "{tested}");
+}
+
+/// The same without the project's own settings: by this program's, and without either.
+fn tests_without_settings(project: &Path) {
+    fs::remove_dir_all(project.join(".cargo")).unwrap();
+    tests_under_the_checker(project);
     let bench = good(&["bench", "--", "-h"], project);
     assert!(bench.contains("compiled for speed") && bench.contains("benchmarks"), "{bench}");
     let unseen = call("cargo", &["test", "--package", "blur_kernels", "--lib"], project).output().unwrap();
     assert!(text(&unseen).contains("1 failed"), "without the script: {}", text(&unseen));
-    let failed = call(env!("CARGO_BIN_EXE_ironwarp"), &args, project)
+    let failed = call(env!("CARGO_BIN_EXE_ironwarp"), &TEST, project)
         .env("RUSTC_WORKSPACE_WRAPPER", "/usr/bin/env")
         .output()
         .unwrap();
@@ -146,6 +153,7 @@ fn a_new_project_builds_and_its_tests_run_under_the_checker() {
         tests_under_the_checker(&project);
         device.join().unwrap();
     });
+    tests_without_settings(&project);
     std_is_refused(&project);
 }
 
