@@ -358,11 +358,19 @@ fn contents_never_mix() -> Result<()> {
 #[test]
 fn nothing_is_held_when_the_last_handle_goes() -> Result<()> {
     testkit::own_process!();
-    let Bench { device, stream } = empty()?;
-    drop(bytes_of(&stream, 50 * MIB)?);
-    let held = device.memory_info()?;
-    drop((stream, device));
-    let free = Device::open(0)?.memory_info()?.free;
-    assert!(free >= held.free + 50 * MIB, "{free} free after {held:?}");
-    Ok(())
+    // Other programs on the GPU may take memory in between: then the next try tells.
+    const TRIES: usize = 5;
+    let mut seen = Vec::new();
+    for _ in 0..TRIES {
+        let Bench { device, stream } = empty()?;
+        drop(bytes_of(&stream, 50 * MIB)?);
+        let held = device.memory_info()?;
+        drop((stream, device));
+        let free = Device::open(0)?.memory_info()?.free;
+        if free >= held.free + 50 * MIB {
+            return Ok(());
+        }
+        seen.push((held, free));
+    }
+    panic!("held, and free behind it: {seen:?}");
 }
