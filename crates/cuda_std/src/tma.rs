@@ -405,16 +405,14 @@ pub unsafe fn bulk_load<T>(dst: u32, src: *const T, bytes: u32, bar: u32) {
     }
 }
 
-/// Asks for `bytes` bytes from `src` on to be brought into L2. `bytes` is a multiple of 16, and `src` is
-/// 16-byte aligned.
+/// Asks for `bytes` bytes from `src` on to be brought into L2.
 ///
 /// # Safety
-/// The bytes lie in global memory.
+/// The bytes lie in global memory. `bytes` is a multiple of 16, and `src` is 16-byte aligned.
 ///
 /// # PTX
 /// `cp.async.bulk.prefetch.L2.global [src], bytes`
 #[inline(always)]
-#[track_caller]
 pub unsafe fn bulk_prefetch_l2<T>(src: *const T, bytes: u32) {
     arms! {
         ptx: {

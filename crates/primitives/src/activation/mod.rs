@@ -166,7 +166,8 @@ pub enum Finite {}
 /// f64; see [`double`].
 pub enum Double {}
 
-/// The functions of an f32 module, whose `normal_cdf_below_0` serves both sides.
+/// The functions of an f32 module, whose `normal_cdf_below_0` serves both sides; in braces, those that a
+/// module has of its own.
 macro_rules! by_f32_module {
     ($($precision:ident: $module:ident $({ $($own:tt)* })?;)*) => { $(
         impl Precision for $precision {

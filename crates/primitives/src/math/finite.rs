@@ -1,7 +1,8 @@
 //! [`reduced`](super::reduced) in fewer instructions, for activations of what other functions made.
 //!
 //! A gate's inverse that is subnormal is 0 here, so results whose size is below `2^-126 |x|` are 0. Of minus
-//! infinity these gates are NaN, infinity times 0, as PyTorch's are. Tensors of any numbers go by `reduced`.
+//! infinity these gates are NaN, infinity times 0, as PyTorch's are. Derivatives have the limits of those in
+//! `reduced`; below `2^-118` they are 0. Tensors of any numbers go by `reduced`.
 
 use super::single::{CUBIC, TWICE_ROOT};
 use core::f32::consts::LOG2_E;
@@ -29,7 +30,8 @@ pub fn silu(x: f32) -> f32 {
 }
 
 /// `s (1 + slope (1 - s))`, the derivative of `x s` with `s = 1 / (1 + 2^exponent)`, of which `slope` is `x`
-/// times the derivative of `-exponent ln 2`: six instructions. `1 - s` has an error of `2^-22`.
+/// times the derivative of `-exponent ln 2`: five instructions. `1 - s` has an error of `2^-22`, but is 0
+/// where the power is lost beside 1, as the hardware's inverse of 1 is 1: a large slope counts nothing there.
 #[inline(always)]
 fn gated_grad(exponent: f32, slope: f32) -> f32 {
     let s = rcp_approx(1.0 + ex2_approx(exponent));

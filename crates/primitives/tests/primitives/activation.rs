@@ -140,6 +140,7 @@ fn derivatives_have_their_limits() {
     limits::<Double>();
     limits::<Single>();
     limits::<Reduced>();
+    limits::<Finite>();
     limits::<Fast>();
 }
 

@@ -134,6 +134,7 @@ pub unsafe fn mbarrier_bulk(x: *const f32, out: *mut f32, sum: *mut f32) {
         if t == 0 {
             mbarrier::init(bar, 1);
             mbarrier::fence_init();
+            // A hint: it only must be no illegal instruction.
             tma::bulk_prefetch_l2(x, BYTES);
             mbarrier::expect_tx(bar, FIRST);
             tma::bulk_load(tile, x, FIRST, bar);

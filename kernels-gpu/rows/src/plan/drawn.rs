@@ -30,8 +30,8 @@
 //! | 32768 | .1404, .1385* | .1457, .1426* | .1372, .1355* | .2742*, .2792 |
 //! | 65536 | .1424*, .1422 | .1504*, .1505 | .1372, .1357* | .2827*, .2807 |
 //!
-//! In clusters the row behind the next one is asked for in L2 since (`kept/drawn.rs`), of 16 bits. ms
-//! without and with that, by what runs, also in f32, which does without it:
+//! Since then a cluster's blocks ask for the row behind the next one in L2, in 16 bits (`kept/drawn.rs`). ms
+//! without and with that (`rows_prefetch_none.csv`, `rows_prefetch_drawn.csv` of that day). f32 does without:
 //!
 //! | | layer norm | and GELU | RMS norm | residual and layer norm |
 //! |---|---|---|---|---|
