@@ -1,6 +1,6 @@
 """Attention in bf16, forward, backward and for one query a sequence, by one of torch's back ends.
 
-Requests have batch, rows, heads, size and causal, and may have a probability of dropout. Operands are `[batch, rows, heads, size]`, seen as torch wants them.
+Requests have batch, rows, heads, size and causal, and may have another size of values, and a probability of dropout. Operands are `[batch, rows, heads, size]`, seen as torch wants them.
 Those for one query have keys in place of rows, and kv_heads, which heads share.
 """
 import torch
@@ -11,8 +11,11 @@ from peer_timing import Device, Graph, random, sets
 
 
 def operands(request, count):
-    sides = [int(request[side]) for side in ("batch", "rows", "heads", "size")]
-    return [random(sides, "bf16").transpose(1, 2) for _ in range(count)]
+    """Queries, keys and values; then the gradient of the result, which is as long as values."""
+    sides = [int(request[side]) for side in ("batch", "rows", "heads")]
+    size = int(request["size"])
+    values = int(request.get("values", size))
+    return [random(sides + [each], "bf16").transpose(1, 2) for each in (size, size, values, values)[:count]]
 
 
 def forward(label, backend):

@@ -53,6 +53,9 @@ const OTHERS: [(usize, usize, bool); 16] = [
     (1536, 192, false),
     (6000, 192, true),
 ];
+/// Head sizes of queries and keys, and of values, of multi-head latent attention; and lengths.
+const LATENT: [usize; 2] = [192, 128];
+const LATENT_LENGTHS: [usize; 3] = [1024, 4096, 16_384];
 /// Head sizes with kernels of their own in e4m3.
 const LEAST_E4M3: usize = 128;
 
@@ -71,6 +74,8 @@ struct Layer {
     rows: usize,
     heads: usize,
     size: usize,
+    /// Head size of values and results.
+    values: usize,
     is_causal: bool,
 }
 
@@ -85,7 +90,7 @@ fn main() -> ExitCode {
                 let lengths: &[usize] = if small { &[192] } else { &LENGTHS };
                 for &rows in lengths {
                     let (batch, heads) = if small { (1, 2) } else { (TOKENS / rows, HIDDEN / size) };
-                    let of = Layer { batch, rows, heads, size, is_causal };
+                    let of = Layer { batch, rows, heads, size, values: size, is_causal };
                     layer(session, of)?;
                     quantized(session, of)?;
                     if small || rows == DROPOUT_ROWS {
@@ -97,7 +102,15 @@ fn main() -> ExitCode {
         for (rows, size, is_causal) in OTHERS {
             if !small {
                 let (batch, heads) = (TOKENS / rows, HIDDEN / size);
-                layer(session, Layer { batch, rows, heads, size, is_causal })?;
+                layer(session, Layer { batch, rows, heads, size, values: size, is_causal })?;
+            }
+        }
+        let [size, values] = LATENT;
+        for is_causal in [false, true] {
+            let lengths: &[usize] = if small { &[192] } else { &LATENT_LENGTHS };
+            for &rows in lengths {
+                let (batch, heads) = if small { (1, 2) } else { (TOKENS / rows, HIDDEN / values) };
+                layer(session, Layer { batch, rows, heads, size, values, is_causal })?;
             }
         }
         layer_of_model(session)?;
@@ -112,13 +125,28 @@ impl Layer {
         [self.batch, self.rows, self.heads, self.size]
     }
 
+    /// Sides of values and results.
+    fn value_sides(self) -> [usize; 4] {
+        [self.batch, self.rows, self.heads, self.values]
+    }
+
+    /// The head size, or both.
+    fn size_name(self) -> String {
+        let Layer { size, values, .. } = self;
+        if size == values { size.to_string() } else { format!("{size}_{values}") }
+    }
+
     fn shape(self) -> String {
-        let Layer { batch, rows, heads, size, is_causal } = self;
-        format!("{batch}x{rows}x{heads}x{size}{}", if is_causal { " causal" } else { "" })
+        let Layer { batch, rows, heads, is_causal, .. } = self;
+        format!("{batch}x{rows}x{heads}x{}{}", self.size_name(), if is_causal { " causal" } else { "" })
     }
 
     fn len(self) -> usize {
         self.sides().iter().product()
+    }
+
+    fn value_len(self) -> usize {
+        self.value_sides().iter().product()
     }
 
     fn mask(self) -> Mask {
@@ -127,36 +155,43 @@ impl Layer {
 
     /// Q, K, V, and the gradient of the result.
     fn operands(self) -> Vec<Vec<bf16>> {
-        (1..5).map(|seed| numbers(seed, self.len())).collect()
+        let lengths = [self.len(), self.len(), self.value_len(), self.value_len()];
+        (1..5).zip(lengths).map(|(seed, len)| numbers(seed, len)).collect()
     }
 
     fn set(self, stream: &Stream, host: &[Vec<bf16>]) -> ironwarp::Result<Set> {
         let upload = |at: usize| DeviceBuffer::from_slice(stream, &host[at]);
-        let zeros = || DeviceBuffer::zeroed(stream, self.len());
+        let zeros = |len: usize| DeviceBuffer::zeroed(stream, len);
         Ok(Set {
             inputs: [upload(0)?, upload(1)?, upload(2)?, upload(3)?],
-            output: zeros()?,
+            output: zeros(self.value_len())?,
             logarithms: DeviceBuffer::zeroed(stream, self.len() / self.size)?,
-            gradients: [zeros()?, zeros()?, zeros()?],
+            gradients: [zeros(self.len())?, zeros(self.len())?, zeros(self.value_len())?],
         })
     }
 
-    /// Operations of one product of all heads.
+    /// Operations of one product of all heads; where it matters of which, the mean of both forward ones.
     fn flops(self) -> u64 {
-        let all = 2 * (self.len() * self.rows) as u64;
+        let all = ((self.len() + self.value_len()) * self.rows) as u64;
         if self.is_causal { all / 2 } else { all }
     }
 
-    /// Both peers; the second one for sequences of which it is not far behind.
+    /// Operations of the backward pass: three products with rows of queries or keys, and two of values.
+    fn backward_flops(self) -> u64 {
+        let all = 2 * ((3 * self.len() + 2 * self.value_len()) * self.rows) as u64;
+        if self.is_causal { all / 2 } else { all }
+    }
+
+    /// Both peers; the second one for sequences of which it is not far behind, of one head size.
     fn peers(self, ops: [&str; 2]) -> Vec<serde_json::Value> {
-        let count = if self.rows <= MOST_FLASH { 2 } else { 1 };
+        let count = if self.rows <= MOST_FLASH && self.size == self.values { 2 } else { 1 };
         ops.iter().take(count).map(|op| self.request(op)).collect()
     }
 
     fn request(self, op: &str) -> serde_json::Value {
-        let Layer { batch, rows, heads, size, is_causal } = self;
+        let Layer { batch, rows, heads, size, values, is_causal } = self;
         json!({ "prepare": format!("attention.{op}"), "batch": batch, "rows": rows, "heads": heads,
-            "size": size, "causal": is_causal })
+            "size": size, "values": values, "causal": is_causal })
     }
 }
 
@@ -170,7 +205,7 @@ struct Set {
 
 fn layer(session: &mut Session, layer: Layer) -> Outcome {
     let (name, backward) =
-        (format!("attention_{}", layer.size), format!("attention_backward_{}", layer.size));
+        (format!("attention_{}", layer.size_name()), format!("attention_backward_{}", layer.size_name()));
     let shape = layer.shape();
     let fixed = format!("{backward}_deterministic");
     let wants = |name: &str| session.wants(&format!("{name}/{shape}"));
@@ -192,10 +227,10 @@ fn layer(session: &mut Session, layer: Layer) -> Outcome {
     }
     if is_backward {
         let peers = layer.peers(["cudnn_backward", "flash_backward"]);
-        session.measure_beside(&backward, &shape, Work::Flops(5 * layer.flops()), &peers, |_| {
+        session.measure_beside(&backward, &shape, Work::Flops(layer.backward_flops()), &peers, |_| {
             gradients(&stream, layer, &mut set, false)
         })?;
-        session.measure(&fixed, &shape, Work::Flops(5 * layer.flops()), |_| {
+        session.measure(&fixed, &shape, Work::Flops(layer.backward_flops()), |_| {
             gradients(&stream, layer, &mut set, true)
         })?;
         other_gradients(session, layer, &mut set, &shape)?;
@@ -209,8 +244,8 @@ fn other_gradients(session: &mut Session, layer: Layer, set: &mut Set, shape: &s
     let Choice { config: chosen, candidates, .. } = backward_of(layer, set).explain(&stream)?;
     let others = candidates.into_iter().map(|candidate| candidate.config);
     for config in others.filter(|of| of.head_size() == chosen.head_size() && *of != chosen) {
-        let name = format!("attention_backward_{}_by_{}", layer.size, config.name());
-        session.measure(&name, shape, Work::Flops(5 * layer.flops()), |_| {
+        let name = format!("attention_backward_{}_by_{}", layer.size_name(), config.name());
+        session.measure(&name, shape, Work::Flops(layer.backward_flops()), |_| {
             backward_of(layer, set).run_with(&stream, &config)
         })?;
     }
@@ -271,7 +306,7 @@ fn dropout(session: &mut Session, layer: Layer) -> Outcome {
         session.measure_beside(
             &backward,
             &shape,
-            Work::Flops(5 * layer.flops()),
+            Work::Flops(layer.backward_flops()),
             &peer("flash_backward"),
             |_| backward_of(layer, &mut set).dropout(DROPOUT, &generator, 0)?.run(&stream),
         )?;
@@ -322,7 +357,7 @@ fn bias_gradient(session: &mut Session) -> Outcome {
         return Ok(());
     }
     let [batch, rows, heads] = if session.small() { [2, 130, 2] } else { [4, 2048, 16] };
-    let layer = Layer { batch, rows, heads, size: 128, is_causal: true };
+    let layer = Layer { batch, rows, heads, size: 128, values: 128, is_causal: true };
     let stream = session.stream.clone();
     let mut set = layer.set(&stream, &layer.operands())?;
     let sides = [1, heads, rows, rows];
@@ -365,8 +400,9 @@ fn others(session: &mut Session, layer: Layer, set: &mut Set, shape: &str) -> Ou
 fn attention(layer: Layer, set: &mut Set) -> Attention<'_> {
     let [q, k, v, _] = &set.inputs;
     let heads = |buffer| Heads::new::<bf16>(buffer, layer.sides());
-    let output = HeadsMut::new(&mut set.output, layer.sides());
-    Attention::new(heads(q), heads(k), heads(v), output).mask(layer.mask()).log_sum_exp(&mut set.logarithms)
+    let values = Heads::new::<bf16>(v, layer.value_sides());
+    let output = HeadsMut::new(&mut set.output, layer.value_sides());
+    Attention::new(heads(q), heads(k), values, output).mask(layer.mask()).log_sum_exp(&mut set.logarithms)
 }
 
 fn forward(stream: &Stream, layer: Layer, set: &mut Set) -> ironwarp::Result<()> {
@@ -380,39 +416,52 @@ fn gradients(stream: &Stream, layer: Layer, set: &mut Set, is_deterministic: boo
 fn backward_of(layer: Layer, set: &mut Set) -> Backward<'_> {
     let [q, k, v, result] = &set.inputs;
     let heads = |buffer| Heads::new::<bf16>(buffer, layer.sides());
+    let of_values = |buffer| Heads::new::<bf16>(buffer, layer.value_sides());
     let [queries, keys, values] = &mut set.gradients;
     let forward = Forward {
         queries: heads(q),
         keys: heads(k),
-        values: heads(v),
-        output: heads(&set.output),
+        values: of_values(v),
+        output: of_values(&set.output),
         log_sum_exp: (&set.logarithms).into(),
     };
     let gradients = Gradients {
         queries: HeadsMut::new(queries, layer.sides()),
         keys: HeadsMut::new(keys, layer.sides()),
-        values: HeadsMut::new(values, layer.sides()),
+        values: HeadsMut::new(values, layer.value_sides()),
     };
-    Backward::new(forward, heads(result), gradients).mask(layer.mask())
+    Backward::new(forward, of_values(result), gradients).mask(layer.mask())
 }
 
 /// Compares one head's first, middle and last query with the oracle, as if it were the only one.
 fn check<T: Exact>(layer: Layer, host: &[Vec<T>], got: &[bf16], limit: Row) -> Outcome {
-    let Layer { batch, rows, heads, size, is_causal } = layer;
+    let Layer { batch, rows, heads, size, values, is_causal } = layer;
     let (head, sequence) = (heads - 1, batch - 1);
-    let first = (sequence * rows * heads + head) * size;
-    let strides = [0, heads * size, size];
+    // Of that head, in rows that zeros fill up: the oracle has one size.
+    let place = |row: usize| (sequence * rows + row) * heads + head;
+    let of_head = |operand: usize, own: usize| -> Vec<f64> {
+        let row = |row: usize| host[operand][place(row) * own..][..own].iter().map(|&x| x.into());
+        let zeros = || std::iter::repeat_n(0.0, size - own);
+        (0..rows).flat_map(|at| row(at).chain(zeros())).collect()
+    };
+    let operands = [of_head(0, size), of_head(1, size), of_head(2, values)];
     for query in [0, rows / 2, rows - 1] {
         // Under a causal mask, the keys up to the query.
         let keys = if is_causal { query + 1 } else { rows };
         let sides = Sides { batch: 1, queries: 1, keys, heads: 1, kv_heads: 1, size };
-        let at = first + query * heads * size;
-        let operand = |operand: usize, from: usize| Rows { data: &host[operand][from..], strides };
-        let operands = [operand(0, at), operand(1, first), operand(2, first)];
-        let want = oracle(sides, operands, Band::default(), 1.0 / f64::from((size as f32).sqrt()));
-        let limit = limit.tolerance();
-        let what = format!("query {query} of {rows}");
-        compare::rounded(&what, &got[at..at + size], &want.value, &want.magnitude, &[size], limit)?;
+        let from = |operand: usize, row: usize| Rows {
+            data: &operands[operand][row * size..],
+            strides: [0, size, size],
+        };
+        let want = oracle(
+            sides,
+            [from(0, query), from(1, 0), from(2, 0)],
+            Band::default(),
+            1.0 / f64::from((size as f32).sqrt()),
+        );
+        let (limit, what) = (limit.tolerance(), format!("query {query} of {rows}"));
+        let got = &got[place(query) * values..][..values];
+        compare::rounded(&what, got, &want.value[..values], &want.magnitude[..values], &[values], limit)?;
     }
     Ok(())
 }

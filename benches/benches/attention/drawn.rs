@@ -27,7 +27,7 @@ fn layer(random: &mut Random) -> Layer {
     let most = (MOST / (rows * size)).max(1) as f64;
     let heads = spread(random, 1.0, most.min(40.0) + 0.9);
     let batch = spread(random, 1.0, most / heads as f64 + 0.9);
-    Layer { batch, rows, heads, size, is_causal: random.unit() < 0.5 }
+    Layer { batch, rows, heads, size, values: size, is_causal: random.unit() < 0.5 }
 }
 
 pub fn rows(session: &mut Session, layers: &[Layer]) -> Outcome {
@@ -63,7 +63,7 @@ fn row(session: &mut Session, layer: Layer) -> Outcome {
         forward(&stream, layer, &mut set)
     })?;
     let peers = layer.peers(["cudnn_backward", "flash_backward"]);
-    session.measure_beside(names[1], &shape, Work::Flops(5 * layer.flops()), &peers, |_| {
+    session.measure_beside(names[1], &shape, Work::Flops(layer.backward_flops()), &peers, |_| {
         gradients(&stream, layer, &mut set, false)
     })
 }

@@ -44,7 +44,7 @@ pub fn rows(session: &mut Session) -> Outcome {
     Ok(())
 }
 
-const SMALL: Layer = Layer { batch: 1, rows: 150, heads: 2, size: 64, is_causal: true };
+const SMALL: Layer = Layer { batch: 1, rows: 150, heads: 2, size: 64, values: 64, is_causal: true };
 const SMALL_STEP: Step = Step { batch: 2, keys: 200, heads: 4, kv_heads: 2, ..STEP };
 
 impl Layer {
@@ -52,7 +52,7 @@ impl Layer {
         let rows = spread(random, 100.0, 8_000.0);
         let (heads, size) = (pick(random, &[2, 4, 8, 12, 16]), pick(random, &[64, 80, 96, 128, 192, 256]));
         let batch = spread(random, 1.0, (MOST as f64 / (rows * heads * size) as f64).max(1.5));
-        Layer { batch, rows, heads, size, is_causal: random.unit() < 0.6 }
+        Layer { batch, rows, heads, size, values: size, is_causal: random.unit() < 0.6 }
     }
 }
 
@@ -104,6 +104,6 @@ fn gradients(
     println!("chosen: {choice}; {}", tuner.explain(&stream, backward_of(layer, &mut set.borrow_mut()))?);
     let run = |_| backward_of(layer, &mut set.borrow_mut()).run(&stream);
     let tuned = |_| tuner.run(&stream, backward_of(layer, &mut set.borrow_mut()));
-    let row = (name, shape, Work::Flops(5 * layer.flops()));
+    let row = (name, shape, Work::Flops(layer.backward_flops()));
     session.measure_groups_beside(row, &[layer.request("cudnn_backward")], 1, run, ("tuned", tuned))
 }

@@ -45,6 +45,8 @@ pub struct Case {
     pub heads: usize,
     pub kv_heads: usize,
     pub size: usize,
+    /// Head size of values and results, if it is another.
+    pub value_size: Option<usize>,
     pub left: Option<u32>,
     pub right: Option<u32>,
     pub top_left: bool,
@@ -67,6 +69,7 @@ pub const PLAIN: Case = Case {
     heads: 1,
     kv_heads: 1,
     size: 64,
+    value_size: None,
     left: None,
     right: None,
     top_left: false,
@@ -124,6 +127,15 @@ impl<T: Number> Operand<T> {
         Rows { data, strides: self.strides }
     }
 
+    /// The same elements without gaps, in rows that zeros fill up to this size.
+    fn filled_up(&self, size: usize) -> Operand<T> {
+        let [batch, rows, heads, own] = self.sides;
+        let elements: Vec<T> = self.places().map(|(_, place)| self.data[place]).collect();
+        let data = filled_up(&elements, own, size);
+        let strides = [rows * heads * size, heads * size, size];
+        Operand { data, sides: [batch, rows, heads, size], strides, skip: 0 }
+    }
+
     fn heads<'a>(&self, buffer: &'a DeviceBuffer<T>) -> ironwarp::Result<Heads<'a>> {
         Ok(Heads::new::<T>(buffer.slice(self.skip..)?, self.sides).strides(self.strides))
     }
@@ -131,6 +143,17 @@ impl<T: Number> Operand<T> {
     fn heads_mut<'a>(&self, buffer: &'a mut DeviceBuffer<T>) -> ironwarp::Result<HeadsMut<'a>> {
         Ok(HeadsMut::new::<T>(buffer.slice_mut(self.skip..)?, self.sides).strides(self.strides))
     }
+}
+
+/// Rows of `size` elements, of which zeros fill up each.
+pub fn filled_up<T: Number>(rows: &[T], own: usize, size: usize) -> Vec<T> {
+    let zeros = vec![T::from_f64(0.0); size - own];
+    rows.chunks(own.max(1)).flat_map(|row| row.iter().chain(&zeros)).copied().collect()
+}
+
+/// The first elements of each row of `size`.
+pub fn cut(rows: &[f64], size: usize, own: usize) -> Vec<f64> {
+    rows.chunks(size.max(1)).flat_map(|row| &row[..own]).copied().collect()
 }
 
 /// The device, open as long as the program runs.
@@ -177,15 +200,17 @@ pub struct Setup<T> {
 impl<T: Number> Setup<T> {
     pub fn new(case: &Case, stream: &Stream) -> Outcome<Self> {
         let Case { family, seed, heads, kv_heads, size, lies, .. } = *case;
+        let value_size = case.value_size();
         let firsts = case.first_rows();
         let outside = if case.packed.is_some() { OUTSIDE } else { 0 };
         let ends = [0, 1].map(|side| firsts[side].last().copied().unwrap_or_default());
         let batch = if case.packed.is_some() { 1 } else { case.batch };
         let [q, k] =
             if case.packed.is_some() { ends.map(|end| end + outside) } else { [case.queries, case.keys] };
-        let sides = [(q, heads), (k, kv_heads), (k, kv_heads), (q, heads)];
+        let sides =
+            [(q, heads, size), (k, kv_heads, size), (k, kv_heads, value_size), (q, heads, value_size)];
         let mut at = 0;
-        let mut operands = sides.map(|(rows, heads)| {
+        let mut operands = sides.map(|(rows, heads, size)| {
             at += 1;
             Operand::new(lies[at - 1], [batch, rows, heads, size])
         });
@@ -261,22 +286,29 @@ impl<T: Number> Setup<T> {
         oracle: impl Fn(usize, Sides, [Rows<'_, T>; 3], Band, f64) -> Attended,
     ) -> Vec<(usize, usize, Attended)> {
         let Case { batch, queries, keys, heads, kv_heads, size, .. } = self.case;
+        // Zeros change no score. The oracle has one size.
+        let value_size = self.case.value_size();
+        let size = size.max(value_size);
+        let filled_up = |at: usize| self.operands[at].filled_up(size);
+        let [q, k, v] = [filled_up(0), filled_up(1), filled_up(2)];
         let of = |first, batch, [queries, keys]: [usize; 2], [first_query, first_key]: [usize; 2]| {
             let sides = Sides { batch, queries, keys, heads, kv_heads, size };
-            let [q, k, v, _] = &self.operands;
             let rows = [q.rows(first_query), k.rows(first_key), v.rows(first_key)];
             let (band, scale) = (self.case.band(), self.case.exact_scale());
-            (first_query, queries, oracle(first, sides, rows, band, scale))
+            let mut want = oracle(first, sides, rows, band, scale);
+            want.value = cut(&want.value, size, value_size);
+            want.magnitude = cut(&want.magnitude, size, value_size);
+            (first_query, queries, want)
         };
         match self.case.packed {
             None => vec![of(0, batch, [queries, keys], [0, 0])],
             Some(lengths) => {
-                let [q, k] = self.case.first_rows();
+                let [queries, keys] = self.case.first_rows();
                 lengths
                     .iter()
-                    .zip(q.into_iter().zip(k))
+                    .zip(queries.into_iter().zip(keys))
                     .enumerate()
-                    .map(|(first, (&lengths, (q, k)))| of(first, 1, lengths, [q, k]))
+                    .map(|(first, (&lengths, (query, key)))| of(first, 1, lengths, [query, key]))
                     .collect()
             }
         }
@@ -322,7 +354,8 @@ impl<T: Number> Setup<T> {
             let logs: Vec<f32> = places.iter().map(|&place| logarithms[place]).collect();
             places.iter().for_each(|&place| rest_of_logarithms[place] = f32::NAN);
             if self.case.log_sum_exp {
-                let (shape, tolerance) = ([batch, heads, *rows], tolerance::ATTENTION_LSE.for_terms(size));
+                let terms = self.case.size;
+                let (shape, tolerance) = ([batch, heads, *rows], tolerance::ATTENTION_LSE.for_terms(terms));
                 let (value, magnitude) = (&want.log_sum_exp, &want.log_sum_exp_magnitude);
                 compare::accumulated(&format!("{what}, lse"), &logs, value, magnitude, &shape, tolerance)?;
             }
@@ -341,6 +374,11 @@ impl Case {
     pub fn mask(&self) -> Mask {
         let mask = Mask::window(self.left, self.right);
         if self.top_left { mask.from_top_left() } else { mask }
+    }
+
+    /// Head size of values and results.
+    pub fn value_size(&self) -> usize {
+        self.value_size.unwrap_or(self.size)
     }
 
     fn band(&self) -> Band {

@@ -28,3 +28,4 @@ mod ops_attention_packed;
 mod ops_attention_quantized;
 mod ops_attention_sinks;
 mod ops_attention_tune;
+mod ops_attention_value_size;

@@ -1,6 +1,6 @@
 //! The backward pass against the oracle of `reference`, from what the forward pass gives.
 
-use crate::attention_case::{Number, Outcome, device, is_hopper};
+use crate::attention_case::{Number, Outcome, cut, device, filled_up, is_hopper};
 use half::{bf16, f16};
 use ironwarp::ops::attention::{Attention, Backward, Forward, Gradients, Heads, HeadsMut, Mask};
 use ironwarp::tensor::DType;
@@ -12,6 +12,8 @@ use testkit::{Family, compare, input, tolerance};
 pub struct Case {
     pub family: Family,
     pub sides: Sides,
+    /// Head size of values and results, if it is another.
+    pub value_size: Option<usize>,
     pub left: Option<u32>,
     pub right: Option<u32>,
     pub scale: Option<f32>,
@@ -23,6 +25,7 @@ pub struct Case {
 pub const PLAIN: Case = Case {
     family: Family::Normal,
     sides: Sides { batch: 1, queries: 70, keys: 90, heads: 2, kv_heads: 2, size: 64 },
+    value_size: None,
     left: None,
     right: None,
     scale: None,
@@ -46,9 +49,20 @@ fn backward(stream: &Stream, backward: Backward<'_>) -> Done<()> {
 }
 
 impl Case {
-    fn lengths(&self) -> [usize; 2] {
+    fn value_size(&self) -> usize {
+        self.value_size.unwrap_or(self.sides.size)
+    }
+
+    /// Sides of Q, K, V and dO.
+    fn shapes(&self) -> [[usize; 4]; 4] {
         let Sides { batch, queries, keys, heads, kv_heads, size } = self.sides;
-        [batch * queries * heads * size, batch * keys * kv_heads * size]
+        let value_size = self.value_size();
+        [
+            [batch, queries, heads, size],
+            [batch, keys, kv_heads, size],
+            [batch, keys, kv_heads, value_size],
+            [batch, queries, heads, value_size],
+        ]
     }
 
     /// The gradients of a device, after a forward pass on it, as these run the calls; of so many runs that
@@ -60,41 +74,41 @@ impl Case {
         backward: impl Fn(&Stream, Backward<'_>) -> Done<()>,
     ) -> Outcome<Results<T>> {
         let stream = device()?.stream()?;
-        let Sides { batch, queries, keys, heads, kv_heads, size } = self.sides;
-        let [of_queries, of_keys] = self.lengths();
-        let (shape, key_shape) = ([batch, queries, heads, size], [batch, keys, kv_heads, size]);
-        let data = |seed, len| input::<T>(self.family, seed, len);
-        let mut inputs = [data(1, of_queries), data(2, of_keys), data(3, of_keys), data(4, of_queries)];
+        let Sides { batch, queries, heads, kv_heads, size, .. } = self.sides;
+        let shapes = self.shapes();
+        let [of_q, of_k, of_v, of_result] = shapes;
+        let mut inputs =
+            [0, 1, 2, 3].map(|at: usize| input::<T>(self.family, at as u64 + 1, shapes[at].iter().product()));
         if self.same_keys {
             let row = inputs[1][..kv_heads * size].to_vec();
             inputs[1].chunks_exact_mut(row.len()).for_each(|key| key.copy_from_slice(&row));
         }
         let upload = |at: usize| DeviceBuffer::from_slice(&stream, &inputs[at]);
         let (q, k, v, result) = (upload(0)?, upload(1)?, upload(2)?, upload(3)?);
-        let mut output = DeviceBuffer::<T>::zeroed(&stream, of_queries)?;
+        let mut output = DeviceBuffer::<T>::zeroed(&stream, result.len())?;
         let mut logarithms = DeviceBuffer::<f32>::zeroed(&stream, batch * heads * queries)?;
         let nan = |len: usize| DeviceBuffer::from_slice(&stream, &vec![T::from_f64(f64::NAN); len]);
-        let (mut d_q, mut d_k, mut d_v) = (nan(of_queries)?, nan(of_keys)?, nan(of_keys)?);
+        let (mut d_q, mut d_k, mut d_v) = (nan(q.len())?, nan(k.len())?, nan(v.len())?);
         let mask = Mask::window(self.left, self.right);
-        let (hq, hk, hv) = (Heads::new(&q, shape), Heads::new(&k, key_shape), Heads::new(&v, key_shape));
-        let attention = Attention::new(hq, hk, hv, HeadsMut::new(&mut output, shape)).mask(mask);
+        let (hq, hk, hv) = (Heads::new(&q, of_q), Heads::new(&k, of_k), Heads::new(&v, of_v));
+        let attention = Attention::new(hq, hk, hv, HeadsMut::new(&mut output, of_result)).mask(mask);
         let attention = self.scale.into_iter().fold(attention, Attention::scale);
         forward(&stream, attention.log_sum_exp(&mut logarithms))?;
         let made = Forward {
             queries: hq,
             keys: hk,
             values: hv,
-            output: Heads::new(&output, shape),
+            output: Heads::new(&output, of_result),
             log_sum_exp: (&logarithms).into(),
         };
         let mut first: Option<[Vec<T>; 3]> = None;
         for run in 0..runs {
             let gradients = Gradients {
-                queries: HeadsMut::new(&mut d_q, shape),
-                keys: HeadsMut::new(&mut d_k, key_shape),
-                values: HeadsMut::new(&mut d_v, key_shape),
+                queries: HeadsMut::new(&mut d_q, of_q),
+                keys: HeadsMut::new(&mut d_k, of_k),
+                values: HeadsMut::new(&mut d_v, of_v),
             };
-            let call = Backward::new(made, Heads::new(&result, shape), gradients)
+            let call = Backward::new(made, Heads::new(&result, of_result), gradients)
                 .mask(mask)
                 .deterministic(self.is_deterministic);
             backward(&stream, self.scale.into_iter().fold(call, Backward::scale))?;
@@ -129,8 +143,8 @@ impl Case {
         backward: impl Fn(&Stream, Backward<'_>) -> Done<()>,
     ) -> Outcome<Option<Exact>> {
         self.check_by::<T>(
-            |operands, result, band, scale| {
-                gradients_with(self.sides, operands, result, band, scale, sinks, modify)
+            |sides, operands, result, band, scale| {
+                gradients_with(sides, operands, result, band, scale, sinks, modify)
             },
             forward,
             backward,
@@ -145,8 +159,8 @@ impl Case {
         backward: impl Fn(&Stream, Backward<'_>) -> Done<()>,
     ) -> Outcome {
         self.check_by::<T>(
-            |operands, result, band, scale| {
-                gradients_weighted(self.sides, operands, result, band, scale, factor)
+            |sides, operands, result, band, scale| {
+                gradients_weighted(sides, operands, result, band, scale, factor)
             },
             forward,
             backward,
@@ -154,11 +168,11 @@ impl Case {
         .map(drop)
     }
 
-    /// Gradients are those of this oracle, which gets Q, K and V, the gradient of the result, the mask and
-    /// the scale.
+    /// Gradients are those of this oracle, which gets the sides, Q, K and V, the gradient of the result, the
+    /// mask and the scale.
     fn check_by<T: Number + PartialEq>(
         &self,
-        oracle: impl FnOnce([Rows<'_, T>; 3], Rows<'_, T>, Band, f64) -> Exact,
+        oracle: impl FnOnce(Sides, [Rows<'_, T>; 3], Rows<'_, T>, Band, f64) -> Exact,
         forward: impl Fn(&Stream, Attention<'_>) -> Done<()>,
         backward: impl Fn(&Stream, Backward<'_>) -> Done<()>,
     ) -> Outcome<Option<Exact>> {
@@ -166,25 +180,27 @@ impl Case {
             return Ok(None);
         }
         let Results { inputs, got } = self.compute::<T>(1, forward, backward)?;
-        let Sides { batch, queries, keys, heads, kv_heads, size } = self.sides;
+        let (shapes, own) = (self.shapes(), self.sides.size);
+        // Zeros change no score, and no gradient of other columns. The oracle has one size.
+        let size = own.max(self.value_size());
+        let filled: [Vec<T>; 4] = [0, 1, 2, 3].map(|at: usize| filled_up(&inputs[at], shapes[at][3], size));
         let rows = |at: usize| {
-            let [rows, heads] = if at.is_multiple_of(3) { [queries, heads] } else { [keys, kv_heads] };
-            Rows { data: &inputs[at][..], strides: [rows * heads * size, heads * size, size] }
+            let [_, rows, heads, _] = shapes[at];
+            Rows { data: &filled[at][..], strides: [rows * heads * size, heads * size, size] }
         };
         let bound = |bound: Option<u32>| bound.map(i64::from);
         let band = Band { left: bound(self.left), right: bound(self.right), top_left: false };
-        let scale = f64::from(self.scale.unwrap_or(1.0 / (size as f32).sqrt()));
-        let want = oracle([rows(0), rows(1), rows(2)], rows(3), band, scale);
+        let scale = f64::from(self.scale.unwrap_or(1.0 / (own as f32).sqrt()));
+        let sides = Sides { size, ..self.sides };
+        let want = oracle(sides, [rows(0), rows(1), rows(2)], rows(3), band, scale);
         let row = match T::DTYPE {
             DType::BF16 => tolerance::ATTENTION_BACKWARD_BF16,
             _ => tolerance::ATTENTION_BACKWARD_F16,
         };
         for (at, name) in ["dQ", "dK", "dV"].into_iter().enumerate() {
-            let [rows, heads] = if at == 0 { [queries, heads] } else { [keys, kv_heads] };
-            let what = format!("{name} of {self:?}");
-            let shape = [batch, rows, heads, size];
-            let (value, magnitude) = (&want.value[at], &want.magnitude[at]);
-            compare::rounded(&what, &got[at], value, magnitude, &shape, row.tolerance())?;
+            let (what, shape) = (format!("{name} of {self:?}"), shapes[at]);
+            let [value, magnitude] = [&want.value, &want.magnitude].map(|all| cut(&all[at], size, shape[3]));
+            compare::rounded(&what, &got[at], &value, &magnitude, &shape, row.tolerance())?;
         }
         Ok(Some(want))
     }

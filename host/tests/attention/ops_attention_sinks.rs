@@ -27,7 +27,7 @@ fn check<T: Number>(case: &Case) -> Outcome {
     let device = device()?;
     let stream = device.stream()?;
     let setup = Setup::<T>::new(case, &stream)?;
-    let Case { batch, keys, heads, kv_heads, size, .. } = *case;
+    let Case { batch, keys, heads, kv_heads, .. } = *case;
     let scores: Vec<f32> = (0..heads).map(|head| SINKS[head % SINKS.len()]).collect();
     let sinks = DeviceBuffer::from_slice(&stream, &scores)?;
     let want: Vec<_> = setup
@@ -35,7 +35,7 @@ fn check<T: Number>(case: &Case) -> Outcome {
         .into_iter()
         .map(|(first, queries, attended)| {
             let batch = if case.packed.is_some() { 1 } else { batch };
-            let sides = Sides { batch, queries, keys, heads, kv_heads, size };
+            let sides = Sides { batch, queries, keys, heads, kv_heads, size: case.value_size() };
             (first, queries, attended.with_sinks(sides, &exact(&scores)))
         })
         .collect();

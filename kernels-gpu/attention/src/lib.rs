@@ -1,8 +1,9 @@
 //! Attention: `O = softmax(scale Q K^T) V`, a row of queries at a time, with no matrix of scores in memory.
 //!
 //! Q is `[batch, queries, heads, d]`, K and V are `[batch, keys, kv heads, d]`, with any strides of 16 bytes
-//! but a contiguous `d`. Heads of queries share heads of keys in groups. Sequences have one length, or lie
-//! packed one behind the other ([`problem::AttentionParams`]).
+//! but a contiguous `d`, which may be another one in V and O for kernels of [`sm90`]. Heads of queries share
+//! heads of keys in groups. Sequences have one length, or lie packed one behind the other
+//! ([`problem::AttentionParams`]).
 //!
 //! | kernel | when | bound by |
 //! |---|---|---|

@@ -33,7 +33,8 @@ pub struct AttentionParams {
     pub queries: u32,
     /// Keys of a sequence; of the longest one where sequences are packed. At most [`MAX_LENGTH`].
     pub keys: u32,
-    /// Elements of a row of each tensor: a multiple of 8.
+    /// Elements of a row of each tensor: a multiple of 8. Where values have another head size than queries,
+    /// of the tensors whose rows the kernel reads or writes itself; maps have the others'.
     pub head_size: u32,
     /// Rows of the log-sum-exp from a head to the next: `queries`, or those of all packed sequences.
     pub lse_rows: u32,

@@ -50,11 +50,13 @@ impl Attention<'_> {
     pub(super) fn check_sides(&self) -> Result<()> {
         let out = self.out.view();
         let [batch, keys, kv_heads, _] = self.keys.sides();
-        let [_, _, heads, size] = self.queries.sides();
+        let [of_queries, rows, heads, size] = self.queries.sides();
+        let value_size = self.values.sides()[3];
         check_head_size(size)?;
-        expect_sides("the result", &out, self.queries.sides())?;
-        expect_sides("the keys", &self.keys, [self.queries.sides()[0], keys, kv_heads, size])?;
-        expect_sides("the values", &self.values, [batch, keys, kv_heads, size])?;
+        check_value_size(value_size)?;
+        expect_sides("the result", &out, [of_queries, rows, heads, value_size])?;
+        expect_sides("the keys", &self.keys, [of_queries, keys, kv_heads, size])?;
+        expect_sides("the values", &self.values, [batch, keys, kv_heads, value_size])?;
         check_groups(heads, kv_heads)?;
         check_scale(self.scale)?;
         self.queries.check("the queries")?;
@@ -62,8 +64,7 @@ impl Attention<'_> {
         self.values.check("the values")?;
         self.out.check("the result")?;
         if let Some(log_sum_exp) = &self.log_sum_exp {
-            let [batch, rows, heads, _] = self.queries.sides();
-            let wanted = batch.saturating_mul(rows).saturating_mul(heads);
+            let wanted = of_queries.saturating_mul(rows).saturating_mul(heads);
             same_length(OPERATION, "the log-sum-exps", wanted, log_sum_exp.len())?;
         }
         if let Some(sinks) = self.sinks {
@@ -86,6 +87,7 @@ impl Attention<'_> {
             heads: count("the heads", heads)?,
             kv_heads: count("the heads of keys", kv_heads)?,
             head_size: size as u32,
+            value_size: self.values.sides()[3] as u32,
             mask: self.mask,
             packed: self.packed.as_ref().map(|_| rows),
             log_sum_exp: self.log_sum_exp.is_some(),
@@ -215,15 +217,22 @@ pub(super) fn check_scale(scale: Option<f32>) -> Result<()> {
 }
 
 pub(super) fn check_head_size(size: usize) -> Result<()> {
+    let hint = "fill rows up with zeros, which change no score, and give the scale of the true size";
+    check_size("the head size", size, hint)
+}
+
+/// The head size of values and results.
+pub(super) fn check_value_size(size: usize) -> Result<()> {
+    let hint = "fill rows of values up with zeros, and leave the results' last columns out";
+    check_size("the head size of the values", size, hint)
+}
+
+fn check_size(argument: &'static str, size: usize, hint: &'static str) -> Result<()> {
     if (1..=MAX_HEAD_SIZE).contains(&size) && size.is_multiple_of(HEAD_UNIT) {
         return Ok(());
     }
-    Err(invalid(
-        "the head size",
-        size.to_string(),
-        format!("a multiple of {HEAD_UNIT} up to {MAX_HEAD_SIZE}"),
-        "fill rows up with zeros, which change no score, and give the scale of the true size",
-    ))
+    let wanted = format!("a multiple of {HEAD_UNIT} up to {MAX_HEAD_SIZE}");
+    Err(invalid(argument, size.to_string(), wanted, hint))
 }
 
 pub(super) fn expect_sides(argument: &'static str, operand: &Heads<'_>, wanted: [usize; 4]) -> Result<()> {
@@ -234,7 +243,7 @@ pub(super) fn expect_sides(argument: &'static str, operand: &Heads<'_>, wanted: 
         argument,
         format!("{:?}", operand.sides()),
         format!("{wanted:?}"),
-        "shapes are [batch, rows, heads, head size]: the result has the queries', the values the keys'; `heads_first` is for [batch, heads, rows, head size]",
+        "shapes are [batch, rows, heads, head size]: the result has the queries' rows and heads, the values the keys', and both one head size, which in `Attention` and `Backward` need not be the queries'; `heads_first` is for [batch, heads, rows, head size]",
     ))
 }
 

@@ -11,6 +11,7 @@ use super::problem::Problem;
 pub struct Config {
     pub(super) name: &'static str,
     pub(super) head: u32,
+    pub(super) value_head: u32,
     pub(super) block: [u32; 2],
 }
 
@@ -20,9 +21,14 @@ impl Config {
         self.name
     }
 
-    /// The largest head size that the kernel computes.
+    /// The largest head size of queries and keys that the kernel computes.
     pub fn head_size(self) -> u32 {
         self.head
+    }
+
+    /// The largest head size of values.
+    pub fn value_size(self) -> u32 {
+        self.value_head
     }
 
     /// Queries and keys of a tile of scores.

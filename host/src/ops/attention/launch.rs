@@ -203,6 +203,8 @@ fn params(problem: &Problem, attention: &Attention<'_>) -> AttentionParams {
         output_head: head,
         output_matrix: matrix,
         scale: attention.scale.unwrap_or(1.0 / (problem.head_size as f32).sqrt()),
+        // Of the results: kernels for values of another size than queries get those by maps.
+        head_size: problem.value_size,
         ..list_params(problem)
     }
 }
@@ -232,9 +234,9 @@ pub(super) fn list_params(problem: &Problem) -> AttentionParams {
 
 /// Heads of queries, whole groups of them, whose keys and values stay in L2 together.
 fn section(problem: &Problem) -> u32 {
-    let Problem { batch, keys, heads, head_size, .. } = *problem;
-    let row_bytes = u64::from(head_size) * problem.dtype.size() as u64;
-    let head_bytes = (2 * u64::from(keys) * row_bytes).max(1);
+    let Problem { batch, keys, heads, .. } = *problem;
+    let row_bytes = u64::from(problem.row_elements()) * problem.dtype.size() as u64;
+    let head_bytes = (u64::from(keys) * row_bytes).max(1);
     let kv_heads = (SECTION_BYTES / head_bytes).max(1);
     // All of them fit in 32 bits, as their tiles do.
     let all = u64::from(batch) * u64::from(heads);
@@ -289,6 +291,7 @@ mod tests {
             heads: 32,
             kv_heads: 8,
             head_size: 128,
+            value_size: 128,
             mask: Mask::FULL,
             packed: None,
             log_sum_exp: false,
@@ -298,5 +301,7 @@ mod tests {
         assert_eq!(section(&Problem { keys: 1 << 20, ..problem }), 4);
         assert_eq!(section(&Problem { keys: 0, ..problem }), 128);
         assert_eq!(section(&Problem { batch: 1, ..problem }), 32);
+        // 3 MiB: 10 of these.
+        assert_eq!(section(&Problem { head_size: 256, ..problem }), 40);
     }
 }

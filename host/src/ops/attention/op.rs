@@ -65,6 +65,8 @@ impl<'a> Attention<'a> {
     /// kv heads, head size]`: all bf16, or all f16; or e4m3 with a result of bf16, for
     /// [`Attention::quantized`]. The heads of queries are a multiple of those of keys:
     /// with 8 and 2 of them, the first 4 take the first one. The head size is a multiple of 8, up to 256.
+    /// On Hopper `values` and `out` may have another one than `queries` and `keys`, as the 128 of 192 in
+    /// multi-head latent attention.
     pub fn new(queries: Heads<'a>, keys: Heads<'a>, values: Heads<'a>, out: HeadsMut<'a>) -> Self {
         let (log_sum_exp, sinks, scale, packed) = (None, None, None, None);
         Attention { queries, keys, values, out, log_sum_exp, sinks, scale, mask: Mask::FULL, packed }

@@ -97,8 +97,10 @@ pub struct Problem {
     pub heads: u32,
     /// Heads of keys and values: each belongs to a group of heads of queries.
     pub kv_heads: u32,
-    /// Elements of a row.
+    /// Elements of a row of queries and of keys.
     pub head_size: u32,
+    /// Elements of a row of values and of results.
+    pub value_size: u32,
     /// Which keys a query sees.
     pub mask: Mask,
     /// Rows of queries and of keys in all, where sequences are packed.
@@ -131,11 +133,23 @@ impl Problem {
     /// lengths the host does not know, an estimate.
     pub fn flops(&self) -> f64 {
         let pairs = self.mask.pairs(self.queries, self.keys) as f64;
-        4.0 * self.sequences() * f64::from(self.heads) * f64::from(self.head_size) * pairs
+        2.0 * self.sequences() * f64::from(self.heads) * f64::from(self.row_elements()) * pairs
+    }
+
+    /// Elements of a row of queries or keys, and of one of values or results: a pair of a query and a key
+    /// costs a multiplication and an addition for each.
+    pub(super) fn row_elements(&self) -> u32 {
+        self.head_size.saturating_add(self.value_size)
+    }
+
+    /// Do values have the head size of queries?
+    pub(super) fn is_of_one_size(&self) -> bool {
+        self.head_size == self.value_size
     }
 }
 
-/// As in `bf16 [2, 512, 16, 128] on [2, 4096, 4, 128], causal`: queries, and keys.
+/// As in `bf16 [2, 512, 16, 128] on [2, 4096, 4, 128], causal`: queries, and keys; behind them the values'
+/// head size, if it is another.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Problem { dtype, batch, queries, keys, heads, kv_heads, head_size, mask, packed, .. } = self;
@@ -149,6 +163,9 @@ impl fmt::Display for Problem {
                 "{dtype} {batch} packed in [{query_rows}, {heads}, {head_size}] on [{key_rows}, {kv_heads}, {head_size}], \
                  up to {queries} on {keys}"
             )?,
+        }
+        if !self.is_of_one_size() {
+            write!(f, ", values of {}", self.value_size)?;
         }
         write!(f, ", {mask}")?;
         if self.log_sum_exp { f.write_str(", log-sum-exp") } else { Ok(()) }
@@ -187,6 +204,7 @@ mod tests {
             heads: 16,
             kv_heads: 4,
             head_size: 128,
+            value_size: 128,
             mask: Mask::CAUSAL,
             packed: None,
             log_sum_exp: true,
@@ -199,6 +217,8 @@ mod tests {
             "bf16 2 packed in [700, 16, 128] on [5000, 4, 128], up to 512 on 4096, keys -128..=0 from the top left"
         );
         assert_eq!(Mask::default().to_string(), "full");
+        let shorter = Problem { head_size: 192, log_sum_exp: false, ..problem };
+        assert_eq!(shorter.to_string(), "bf16 [2, 512, 16, 192] on [2, 4096, 4, 192], values of 128, causal");
     }
 
     #[test]
@@ -211,11 +231,14 @@ mod tests {
             heads: 4,
             kv_heads: 2,
             head_size: 64,
+            value_size: 64,
             mask: Mask::FULL,
             packed: None,
             log_sum_exp: false,
         };
         assert_eq!(problem.flops(), 4.0 * 3.0 * 4.0 * 64.0 * 200.0);
+        let shorter = Problem { value_size: 16, ..problem };
+        assert_eq!(shorter.flops(), 2.0 * 3.0 * 4.0 * (64.0 + 16.0) * 200.0);
         assert_eq!((problem.group(), problem.is_empty()), (2, false));
         assert!(Problem { packed: Some([0, 5]), ..problem }.is_empty());
         assert_eq!(Problem { packed: Some([5, 20]), ..problem }.sequences(), 0.5);

@@ -71,7 +71,7 @@ const START_US: f64 = 4.0;
 
 impl Row for Entry {
     fn config(&self) -> Config {
-        Config { name: self.name, head: self.head, block: self.block }
+        Config { name: self.name, head: self.head, value_head: self.value_head, block: self.block }
     }
 
     fn element(&self) -> ElementType {
@@ -93,6 +93,16 @@ impl Row for Entry {
         }
     }
 
+    fn refuses(&self, problem: &Problem) -> Option<&'static str> {
+        if !self.is_hopper && !problem.is_of_one_size() {
+            Some("is for values of the queries' head size")
+        } else if self.head != self.value_head && problem.value_size >= problem.head_size {
+            Some("is for values of a smaller head size than the queries'")
+        } else {
+            None
+        }
+    }
+
     /// Hopper's own kernels were timed there, and the others were not.
     fn rank(&self, arch: Arch) -> u32 {
         u32::from(arch.is_hopper() && !self.is_hopper)
@@ -103,7 +113,7 @@ impl Row for Entry {
             "the problem",
             format!("{problem} on {}", device.arch()),
             "one that a kernel can do on this device".to_owned(),
-            "attention in bf16 and f16 wants Ampere or later, in e4m3 or with a score function Hopper (compute capability 9.0); elsewhere compose it of `matmul` and `softmax`",
+            "attention in bf16 and f16 wants Ampere or later, in e4m3, with a score function, or with values of another head size than the queries' Hopper (compute capability 9.0); elsewhere compose it of `matmul` and `softmax`",
         )
     }
 }
@@ -124,6 +134,10 @@ const fn speed(entry: &Entry) -> (f64, f64) {
             (..=128, _) => (5.6e6, 0.7),
             _ => (7.9e6, 0.7),
         };
+    }
+    if entry.head != entry.value_head {
+        // A guess, the rate of its neighbours: no device was timed.
+        return (5.5e6, 0.7);
     }
     match (entry.head, entry.block) {
         (..=64, [128, _]) => (3.34e6, 0.6),
@@ -190,15 +204,19 @@ fn compare(a: (u32, f64), b: (u32, f64)) -> Ordering {
 
 /// The reason for a kernel that can do the problem.
 fn why(entry: &impl Row, problem: &Problem) -> &'static str {
-    let of_rows = if entry.config().head == problem.head_size { SAME_ROWS } else { LONGER_ROWS };
+    let Config { head, value_head, .. } = entry.config();
+    let is_as_long = (head, value_head) == (problem.head_size, problem.value_size);
+    let of_rows = if is_as_long { SAME_ROWS } else { LONGER_ROWS };
     entry.why(problem).unwrap_or(of_rows)
 }
 
 /// Why the kernel cannot do the problem.
 fn lacks(entry: &impl Row, problem: &Problem, device: DeviceCapabilities) -> Option<&'static str> {
+    let Config { head, value_head, .. } = entry.config();
     let rules = [
         (dtype(entry.element()) == Some(problem.dtype), "is for another element type"),
-        (entry.config().head >= problem.head_size, "has shorter rows"),
+        (head >= problem.head_size, "has shorter rows"),
+        (value_head >= problem.value_size, "has shorter rows of values"),
         (entry.shared() <= device.shared_bytes, "wants more shared memory than a block has"),
     ];
     let broken = || rules.into_iter().find_map(|(holds, why)| (!holds).then_some(why));
@@ -226,7 +244,8 @@ fn busy_us(entry: &Entry, problem: &Problem, device: DeviceCapabilities) -> f64 
     let tiles = problem.queries.div_ceil(rows);
     let looked = tiles.min(LOOKED_AT);
     let (rate, ends) = speed(entry);
-    let block_us = 4.0 * f64::from(entry.head) * f64::from(rows) * f64::from(keys) / rate;
+    let columns = f64::from(entry.head + entry.value_head);
+    let block_us = 2.0 * columns * f64::from(rows) * f64::from(keys) / rate;
     let time = |number: u32| {
         let tile = (u64::from(number) * u64::from(tiles) / u64::from(looked)) as u32;
         let blocks = KeyBlocks::of_dense(&params, tile * rows, rows, keys).count();
@@ -338,10 +357,16 @@ mod tests {
         heads: 16,
         kv_heads: 16,
         head_size: 64,
+        value_size: 64,
         mask: Mask::FULL,
         packed: None,
         log_sum_exp: false,
     };
+
+    /// Values are as long as keys.
+    const fn of_size(head_size: u32, problem: Problem) -> Problem {
+        Problem { head_size, value_size: head_size, ..problem }
+    }
 
     fn best(problem: Problem) -> &'static str {
         ask(TABLE, &problem, HOPPER).0[0].config.name()
@@ -353,11 +378,27 @@ mod tests {
             let sizes =
                 [(8, 64), (64, 64), (72, 128), (128, 128), (136, 192), (192, 192), (200, 256), (256, 256)];
             for (head_size, kernel) in sizes {
-                let name = best(Problem { dtype, head_size, ..PROBLEM });
+                let name = best(of_size(head_size, Problem { dtype, ..PROBLEM }));
                 assert_eq!(name, format!("attention_{dtype}_{kernel}"));
             }
         }
         assert_eq!(best(Problem { queries: 0, ..PROBLEM }), "attention_bf16_64");
+    }
+
+    #[test]
+    fn rows_of_two_lengths_for_values_that_are_shorter() {
+        let of = |head_size: u32, value_size: u32| best(Problem { head_size, value_size, ..PROBLEM });
+        for (keys, values) in [(192, 128), (136, 128), (160, 8)] {
+            assert_eq!(of(keys, values), "attention_bf16_192_128", "{keys}, {values}");
+        }
+        assert_eq!(of(192, 136), "attention_bf16_192");
+        assert_eq!(of(128, 64), "attention_bf16_128");
+        assert_eq!(of(64, 192), "attention_bf16_192");
+        assert_eq!(of(200, 128), "attention_bf16_256");
+        // Kernels for other devices read values as they read keys.
+        let (can, cannot) = ask(TABLE, &Problem { head_size: 192, value_size: 128, ..PROBLEM }, HOPPER);
+        assert!(can.iter().all(|candidate| !candidate.config.name().contains("_mma_")), "{can:?}");
+        assert!(cannot.iter().any(|of| of.kernel == "attention_mma_bf16_256" && of.why.contains("values")));
     }
 
     #[test]
@@ -366,7 +407,10 @@ mod tests {
             let heads = 2048 / head_size;
             let batch = 16_384 / length;
             let (queries, keys) = (length, length);
-            best(Problem { batch, queries, keys, heads, kv_heads: heads, head_size, mask, ..PROBLEM })
+            best(of_size(
+                head_size,
+                Problem { batch, queries, keys, heads, kv_heads: heads, mask, ..PROBLEM },
+            ))
         };
         assert_eq!(of(64, Mask::CAUSAL, 512), "attention_bf16_64_low");
         assert_eq!(of(64, Mask::CAUSAL, 1024), "attention_bf16_64_low");
@@ -385,8 +429,8 @@ mod tests {
         for dtype in [DType::BF16, DType::F16] {
             let of = |mask: Mask, length: u32| {
                 let (batch, queries, keys) = (16_384 / length, length, length);
-                let (heads, kv_heads, head_size) = (8, 8, 256);
-                best(Problem { dtype, batch, queries, keys, heads, kv_heads, head_size, mask, ..PROBLEM })
+                let (heads, kv_heads) = (8, 8);
+                best(of_size(256, Problem { dtype, batch, queries, keys, heads, kv_heads, mask, ..PROBLEM }))
             };
             let (narrow, plain) = (format!("attention_{dtype}_256_narrow"), format!("attention_{dtype}_256"));
             assert_eq!(of(Mask::FULL, 512), narrow);
@@ -407,7 +451,7 @@ mod tests {
         let of = |mask: Mask, length: u32| {
             let (dtype, batch) = (DType::F8E4M3, 16_384 / length);
             let problem =
-                Problem { dtype, batch, queries: length, keys: length, head_size: 128, mask, ..PROBLEM };
+                of_size(128, Problem { dtype, batch, queries: length, keys: length, mask, ..PROBLEM });
             ask(fp8::instances::TABLE, &problem, HOPPER).0[0].config.name()
         };
         assert_eq!(of(Mask::FULL, 512), "attention_e4m3_128_wide");
@@ -422,7 +466,7 @@ mod tests {
         let layer = |head_size: u32, length: u32| {
             let heads = 2048 / head_size;
             let (queries, keys, kv_heads) = (length, length, heads);
-            Problem { batch: 16_384 / length, queries, keys, heads, kv_heads, head_size, ..PROBLEM }
+            of_size(head_size, Problem { batch: 16_384 / length, queries, keys, heads, kv_heads, ..PROBLEM })
         };
         for mask in [Mask::FULL, Mask::CAUSAL] {
             assert_eq!(of(Problem { mask, ..layer(64, 512) }), "attention_backward_whole_bf16_64");
@@ -447,13 +491,13 @@ mod tests {
     #[test]
     fn every_kernel_can_or_says_why_not() {
         let (can, cannot) = ask(TABLE, &PROBLEM, HOPPER);
-        assert_eq!((can.len(), cannot.len()), (10, 10));
+        assert_eq!((can.len(), cannot.len()), (10, 12));
         let is_hopper = |name: &str| !name.contains("_mma_");
         assert!(can[..7].iter().all(|candidate| is_hopper(candidate.config.name())), "{can:?}");
         let of = |arch: Arch, shared_bytes: u32| {
             let device = DeviceCapabilities { arch, sm_count: 108, shared_bytes };
             let (can, cannot) = ask(TABLE, &PROBLEM, device);
-            assert_eq!(can.len() + cannot.len(), 20);
+            assert_eq!(can.len() + cannot.len(), 22);
             (can.iter().map(|candidate| candidate.config.name()).collect::<Vec<_>>(), cannot)
         };
         for (major, minor, kib) in [(8, 0, 163), (8, 6, 99), (8, 9, 99), (10, 0, 227), (12, 0, 99)] {

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::ops::elementwise::{contiguous, made};
 use crate::stream::Stream;
-use crate::tensor::Tensor;
+use crate::tensor::{Shape, Tensor};
 
 use super::heads::{Heads, HeadsMut};
 use super::op::Attention;
@@ -19,8 +19,9 @@ pub struct Options {
 }
 
 /// `softmax(scale Q K^T) V` of queries `[batch, rows, heads, head size]`, and keys and values `[batch, rows,
-/// kv heads, head size]`, any strides: contiguous, of the queries' shape and type. Operands whose rows are
-/// not contiguous, or do not begin at 16-byte boundaries, are copied first.
+/// kv heads, head size]`, any strides: contiguous, of the queries' type and shape, but for the head size,
+/// which is that of the values. Operands whose rows are not contiguous, or do not begin at 16-byte
+/// boundaries, are copied first.
 ///
 /// [`Attention`] has log-sum-exps, packed sequences, and results that go where the caller says.
 ///
@@ -36,7 +37,11 @@ pub fn attention(
 ) -> Result<Tensor> {
     let (queries, keys, values) =
         (addressable(stream, queries)?, addressable(stream, keys)?, addressable(stream, values)?);
-    made(stream, queries.shape(), queries.dtype(), |out| {
+    let mut sides = queries.shape().sides().to_vec();
+    if let (Some(size), Some(of_values)) = (sides.last_mut(), values.shape().sides().last()) {
+        *size = *of_values;
+    }
+    made(stream, &Shape::new(&sides)?, queries.dtype(), |out| {
         let (q, k, v) = (Heads::of(&queries)?, Heads::of(&keys)?, Heads::of(&values)?);
         let attention = Attention::new(q, k, v, HeadsMut::of(out)?).mask(options.mask);
         let attention = match options.scale {

@@ -17,12 +17,16 @@ const LONGEST: usize = 210;
 const HEADS: [usize; 2] = [4, 2];
 /// Shorter than the rows of every kernel, and whole units of 16 bytes of any type.
 const SIZE: usize = 48;
+/// The same, of values that are shorter than keys.
+const SHORTER: usize = 32;
 
 /// The forward pass alone, of many queries and of few.
 pub fn forward(stream: &Stream) -> Outcome<Vec<Stop>> {
     let mut stops = Vec::new();
-    add::<bf16>(stream, &mut stops)?;
-    add::<f16>(stream, &mut stops)?;
+    for value_size in [SIZE, SHORTER] {
+        add::<bf16>(stream, &mut stops, value_size)?;
+        add::<f16>(stream, &mut stops, value_size)?;
+    }
     add_quantized(stream, &mut stops)?;
     stops.extend(super::attention_functions::stops());
     stops.extend(super::decode::stops());
@@ -134,17 +138,24 @@ fn gradients<T: Element + testkit::Element + Pod>(
     Ok(bytes)
 }
 
-/// Each kernel with all keys, with a mask, and on packed sequences.
-fn add<T: Element + testkit::Element + Pod>(stream: &Stream, stops: &mut Vec<Stop>) -> Outcome {
-    let operands = Operands::<T>::new(stream)?;
-    let mut out = DeviceBuffer::<T>::zeroed(stream, operands.queries.len())?;
+/// Each kernel for values of this size with all keys, with a mask, and on packed sequences.
+fn add<T: Element + testkit::Element + Pod>(
+    stream: &Stream,
+    stops: &mut Vec<Stop>,
+    value_size: usize,
+) -> Outcome {
+    let operands = Operands::<T>::new(stream, value_size)?;
+    let mut out = DeviceBuffer::<T>::zeroed(stream, operands.results())?;
     let mut logarithms = DeviceBuffer::zeroed(stream, operands.rows() * HEADS[0])?;
     let problem = operands.attention(&mut out, &mut logarithms).problem()?;
-    for config in candidates(&problem, stream.device()).into_iter().map(|candidate| candidate.config) {
+    let configs = candidates(&problem, stream.device()).into_iter().map(|candidate| candidate.config);
+    // Those of one size have their stops by operands of one.
+    let is_of_one = |config: &Config| config.head_size() == config.value_size();
+    for config in configs.filter(|config| is_of_one(config) == (value_size == SIZE)) {
         for (mask, is_packed) in [(Mask::FULL, false), (Mask::window(Some(100), Some(0)), true)] {
             let packing = if is_packed { "packed" } else { "one sequence" };
             let name = format!("{config}, {mask}, {packing}");
-            stops.push(Stop::new(name, move |stream| run::<T>(stream, &config, mask, is_packed)));
+            stops.push(Stop::new(name, move |stream| run::<T>(stream, &config, value_size, mask, is_packed)));
         }
     }
     Ok(())
@@ -152,8 +163,8 @@ fn add<T: Element + testkit::Element + Pod>(stream: &Stream, stops: &mut Vec<Sto
 
 /// Each kernel of e4m3: a scale a head with all keys; on packed sequences a scale a block, if it can.
 fn add_quantized(stream: &Stream, stops: &mut Vec<Stop>) -> Outcome {
-    let operands = Operands::<E4M3>::new(stream)?;
-    let mut out = DeviceBuffer::<bf16>::zeroed(stream, operands.queries.len())?;
+    let operands = Operands::<E4M3>::new(stream, SIZE)?;
+    let mut out = DeviceBuffer::<bf16>::zeroed(stream, operands.results())?;
     let mut logarithms = DeviceBuffer::zeroed(stream, operands.rows() * HEADS[0])?;
     let scales = DeviceBuffer::from_slice(stream, &[1.0f32; HEADS[0]])?;
     let of_keys = DeviceBuffer::from_slice(stream, &[1.0f32; HEADS[1]])?;
@@ -169,8 +180,8 @@ fn add_quantized(stream: &Stream, stops: &mut Vec<Stop>) -> Outcome {
 }
 
 fn run_quantized(stream: &Stream, config: &Config, mask: Mask, is_packed: bool) -> Outcome<Vec<u8>> {
-    let operands = Operands::<E4M3>::new(stream)?;
-    let mut out = DeviceBuffer::<bf16>::zeroed(stream, operands.queries.len())?;
+    let operands = Operands::<E4M3>::new(stream, SIZE)?;
+    let mut out = DeviceBuffer::<bf16>::zeroed(stream, operands.results())?;
     let mut logarithms = DeviceBuffer::zeroed(stream, operands.rows() * HEADS[0])?;
     // Of two sequences, in blocks of 128 rows if the kernel's blocks are as long; or of one.
     let blocks = if config.block()[1] == 128 { LONGEST.div_ceil(128) } else { 1 };
@@ -195,19 +206,20 @@ struct Operands<T> {
     queries: DeviceBuffer<T>,
     keys: DeviceBuffer<T>,
     values: DeviceBuffer<T>,
+    value_size: usize,
     first: DeviceBuffer<i32>,
 }
 
 impl<T: Element + testkit::Element + Pod> Operands<T> {
-    fn new(stream: &Stream) -> Outcome<Self> {
+    fn new(stream: &Stream, value_size: usize) -> Outcome<Self> {
         let rows: usize = ROWS.iter().sum();
-        let upload = |seed, heads| {
-            DeviceBuffer::from_slice(stream, &input::<T>(Family::Normal, seed, rows * heads * SIZE))
-        };
+        let upload =
+            |seed, row| DeviceBuffer::from_slice(stream, &input::<T>(Family::Normal, seed, rows * row));
         Ok(Operands {
-            queries: upload(1, HEADS[0])?,
-            keys: upload(2, HEADS[1])?,
-            values: upload(3, HEADS[1])?,
+            queries: upload(1, HEADS[0] * SIZE)?,
+            keys: upload(2, HEADS[1] * SIZE)?,
+            values: upload(3, HEADS[1] * value_size)?,
+            value_size,
             first: DeviceBuffer::from_slice(stream, &[0, ROWS[0] as i32, rows as i32])?,
         })
     }
@@ -216,16 +228,21 @@ impl<T: Element + testkit::Element + Pod> Operands<T> {
         self.queries.len() / (HEADS[0] * SIZE)
     }
 
+    /// Elements of the result.
+    fn results(&self) -> usize {
+        self.rows() * HEADS[0] * self.value_size
+    }
+
     fn attention<'a, O: Element + Pod>(
         &'a self,
         out: &'a mut DeviceBuffer<O>,
         logarithms: &'a mut DeviceBuffer<f32>,
     ) -> Attention<'a> {
-        let sides = |heads| [1, self.rows(), heads, SIZE];
-        let queries = Heads::new(&self.queries, sides(HEADS[0]));
-        let (keys, values) =
-            (Heads::new(&self.keys, sides(HEADS[1])), Heads::new(&self.values, sides(HEADS[1])));
-        let out = HeadsMut::new(out, sides(HEADS[0]));
+        let sides = |heads, size| [1, self.rows(), heads, size];
+        let queries = Heads::new(&self.queries, sides(HEADS[0], SIZE));
+        let keys = Heads::new(&self.keys, sides(HEADS[1], SIZE));
+        let values = Heads::new(&self.values, sides(HEADS[1], self.value_size));
+        let out = HeadsMut::new(out, sides(HEADS[0], self.value_size));
         Attention::new(queries, keys, values, out).log_sum_exp(logarithms)
     }
 }
@@ -233,11 +250,12 @@ impl<T: Element + testkit::Element + Pod> Operands<T> {
 fn run<T: Element + testkit::Element + Pod>(
     stream: &Stream,
     config: &Config,
+    value_size: usize,
     mask: Mask,
     is_packed: bool,
 ) -> Outcome<Vec<u8>> {
-    let operands = Operands::<T>::new(stream)?;
-    let mut out = DeviceBuffer::<T>::zeroed(stream, operands.queries.len())?;
+    let operands = Operands::<T>::new(stream, value_size)?;
+    let mut out = DeviceBuffer::<T>::zeroed(stream, operands.results())?;
     let mut logarithms = DeviceBuffer::zeroed(stream, operands.rows() * HEADS[0])?;
     let attention = operands.attention(&mut out, &mut logarithms).mask(mask);
     let first = &operands.first;

@@ -79,7 +79,16 @@ mod host {
             ElementType::F16 => wgmma::ElementType::F16,
         };
         let block = [BLOCK_M, C::BLOCK_N];
-        Entry { name, element, head: C::HEAD, block, threads: THREADS, shared: C::SHARED, is_hopper: false }
+        Entry {
+            name,
+            element,
+            head: C::HEAD,
+            value_head: C::HEAD,
+            block,
+            threads: THREADS,
+            shared: C::SHARED,
+            is_hopper: false,
+        }
     }
 }
 

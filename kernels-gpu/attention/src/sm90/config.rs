@@ -31,7 +31,7 @@ pub trait Config: Copy + 'static {
     type Element: Operand + Element16;
     /// A thread's scores: 64 queries x `BLOCK_N` keys of a consumer.
     type Scores: Fragment;
-    /// A thread's results: 64 queries x `HEAD` columns.
+    /// A thread's results: 64 queries x `VALUE_HEAD` columns.
     type Result: Fragment;
     /// Changes scores before the softmax, and says which keys a query sees.
     type Function: ScoreFunction;
@@ -46,13 +46,17 @@ pub trait Config: Copy + 'static {
 
     /// Keys of a block.
     const BLOCK_N: u32 = Self::Scores::N;
-    /// Largest head size.
-    const HEAD: u32 = Self::Result::N;
+    /// Largest head size of values and results.
+    const VALUE_HEAD: u32 = Self::Result::N;
+    /// Largest head size of queries and keys: as of values, if a kernel does not say more.
+    const HEAD: u32 = Self::VALUE_HEAD;
     /// Queries of a block's tile.
     const BLOCK_M: u32 = Self::CONSUMERS * CONSUMER_ROWS;
-    /// Boxes beside each other in a tile.
+    /// Boxes beside each other in a tile of queries or keys.
     const BOXES: u32 = Self::HEAD / BOX_COLUMNS;
-    /// Bytes of a box of keys.
+    /// Boxes beside each other in a tile of values or results.
+    const VALUE_BOXES: u32 = Self::VALUE_HEAD / BOX_COLUMNS;
+    /// Bytes of a box of keys, or of values.
     const KEY_BOX: u32 = Self::BLOCK_N * LINE_BYTES;
     /// Bytes of a box of queries.
     const QUERY_BOX: u32 = CONSUMER_ROWS * LINE_BYTES;
@@ -61,11 +65,11 @@ pub trait Config: Copy + 'static {
     /// Tiles of shared memory for results alone.
     const OUTPUTS: u32 = if Self::OWN_OUTPUT { Self::CONSUMERS } else { 0 };
     /// Boxes of results that leave at a time: those that shared memory of their own has room for.
-    const OUTPUT_BOXES: u32 = if Self::OWN_OUTPUT && Self::BOXES > 2 { 2 } else { Self::BOXES };
+    const OUTPUT_BOXES: u32 = if Self::OWN_OUTPUT && Self::VALUE_BOXES > 2 { 2 } else { Self::VALUE_BOXES };
     /// Places for the queries of a consumer. With two, those of the next tile come while a tile is computed;
     /// there is room for one where results leave through the place of their queries, or in parts: then the
     /// next ones come beside a tile's last product.
-    const QUERY_STAGES: u32 = if Self::OWN_OUTPUT && Self::OUTPUT_BOXES == Self::BOXES { 2 } else { 1 };
+    const QUERY_STAGES: u32 = if Self::OWN_OUTPUT && Self::OUTPUT_BOXES == Self::VALUE_BOXES { 2 } else { 1 };
     /// Bytes of shared memory of a block.
     const SHARED: u32 = Plan::<Self>::TOTAL;
 
@@ -73,9 +77,17 @@ pub trait Config: Copy + 'static {
     const CHECKED: () = {
         assert!(Self::SHARED <= SHARED_BYTES, "shared memory of a block");
         assert!(Self::CONSUMERS == 2 || Self::CONSUMERS == 3, "registers are shared out for two or three");
-        assert!(Self::HEAD.is_multiple_of(BOX_COLUMNS) && Self::HEAD <= 256, "whole boxes, one product wide");
+        assert!(Self::HEAD.is_multiple_of(BOX_COLUMNS) && Self::HEAD <= 256, "whole boxes, counted out");
+        assert!(Self::VALUE_HEAD.is_multiple_of(BOX_COLUMNS), "whole boxes");
+        assert!(
+            Self::VALUE_HEAD <= Self::HEAD,
+            "one product wide; results fit in the place of their queries"
+        );
         let parts = [Self::OUTPUT_BOXES, 2 * Self::OUTPUT_BOXES];
-        assert!(Self::BOXES == parts[0] || Self::BOXES == parts[1], "results as a whole or in two parts");
+        assert!(
+            Self::VALUE_BOXES == parts[0] || Self::VALUE_BOXES == parts[1],
+            "results whole, or in two parts"
+        );
         assert!(Self::BLOCK_N.is_multiple_of(16) && Self::BLOCK_N <= 256, "whole steps of P V, one box high");
     };
 }
@@ -96,6 +108,7 @@ impl<C: Config, F: ScoreFunction> Config for With<C, F> {
     type Scores = C::Scores;
     type Result = C::Result;
     type Function = F;
+    const HEAD: u32 = C::HEAD;
     const CONSUMERS: u32 = C::CONSUMERS;
     const STAGES: u32 = C::STAGES;
     const OWN_OUTPUT: bool = C::OWN_OUTPUT;
@@ -110,7 +123,7 @@ shared_plan! {
         /// The stages of keys.
         keys[C::STAGES]: Keys<C>,
         /// The stages of values.
-        values[C::STAGES]: Keys<C>,
+        values[C::STAGES]: Values<C>,
         /// The consumers' results.
         output[C::OUTPUTS]: Output<C>,
         /// Say that a consumer's queries have come.
@@ -137,7 +150,7 @@ impl<C: Config> Plan<C> {
 }
 
 shared_bytes! {
-    /// The queries, or the results, of a consumer: boxes of 64 rows, one behind the other.
+    /// The queries of a consumer, then its results: boxes of 64 rows, one behind the other.
     pub struct Queries<C: Config>(C::BOXES * C::QUERY_BOX, align ALIGN);
 }
 
@@ -147,8 +160,13 @@ shared_bytes! {
 }
 
 shared_bytes! {
-    /// A block of keys, or of values: boxes of `BLOCK_N` rows, one behind the other.
+    /// A block of keys: boxes of `BLOCK_N` rows, one behind the other.
     pub struct Keys<C: Config>(C::BOXES * C::KEY_BOX, align ALIGN);
+}
+
+shared_bytes! {
+    /// A block of values, as of keys.
+    pub struct Values<C: Config>(C::VALUE_BOXES * C::KEY_BOX, align ALIGN);
 }
 
 shared_bytes! {

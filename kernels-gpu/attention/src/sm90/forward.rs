@@ -9,9 +9,7 @@ use primitives::pipeline::{Pipeline, PipelineState};
 use primitives::shared_plan::SharedType;
 use primitives::tma::LINE_BYTES;
 
-use super::config::{
-    Alone, BOX_COLUMNS, CONSUMER_ROWS, Config, Keys, Of, Plan, Queries, QueriesOf, WARPGROUP,
-};
+use super::config::{Alone, BOX_COLUMNS, CONSUMER_ROWS, Config, Of, Plan, Queries, QueriesOf, WARPGROUP};
 use super::fragments::{Boxes, Rounded, multiply, multiply_rounded, scale_rows, zero};
 use super::schedule::{Counter, Drawn, Followed, Ticket, Work, releases};
 use crate::block_lists::{Listing, Lists, Walk};
@@ -188,23 +186,29 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_, C::Function>, shared: Plan
             let Work { tile, sequence, blocks } = work;
             if work.has_queries() && blocks.count > 0 {
                 let head = (tile.head / params.group.max(1)) as i32;
-                let load = |map: *const TensorMap, pipeline: Pipeline<Of<C>>, state, to: u32, block: u32| {
-                    let full = pipeline.producer_acquire(state, Keys::<C>::BYTES);
+                let load = |map: *const TensorMap,
+                            pipeline: Pipeline<Of<C>>,
+                            state,
+                            [to, boxes]: [u32; 2],
+                            block: u32| {
+                    let full = pipeline.producer_acquire(state, boxes * C::KEY_BOX);
                     let row = (sequence.first_key + block * C::BLOCK_N) as i32;
                     let mut column = 0;
-                    while column < C::BOXES {
+                    while column < boxes {
                         let coords = [(column * BOX_COLUMNS) as i32, row, head, sequence.matrix as i32];
                         tma::load_4d(to + column * C::KEY_BOX, map, full, coords);
                         column += 1;
                     }
                 };
                 let load_values = |state: PipelineState<Of<C>>, block: u32| {
-                    load(maps.values, shared.value_pipeline(), state, shared.values(state.stage), block);
+                    let to = |stage: u32| [shared.values(stage), C::VALUE_BOXES];
+                    load(maps.values, shared.value_pipeline(), state, to(state.stage), block);
                 };
                 let (mut index, mut earlier) = (0, 0);
                 while index < blocks.count {
                     let block = blocks.get(index).block;
-                    load(maps.keys, shared.key_pipeline(), keys, shared.keys(keys.stage), block);
+                    let to = |stage: u32| [shared.keys(stage), C::BOXES];
+                    load(maps.keys, shared.key_pipeline(), keys, to(keys.stage), block);
                     keys = keys.next();
                     if index == 0 {
                         load_queries::<C>(arguments, shared, work, queries);
@@ -495,7 +499,7 @@ impl<C: Config> Consumer<'_, C> {
             let mut unit = self.consumer * WARPGROUP + self.thread;
             while unit < units {
                 let mut column = 0;
-                while column < C::BOXES {
+                while column < C::VALUE_BOXES {
                     let line = self.shared.values(at.values.stage) + column * C::KEY_BOX + first * LINE_BYTES;
                     vector::store_shared_v4(line + unit * layout::UNIT_BYTES, [0u32; 4]);
                     column += 1;

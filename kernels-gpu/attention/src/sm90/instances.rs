@@ -22,8 +22,10 @@ pub struct Entry {
     pub name: &'static str,
     /// Type of all tensors.
     pub element: ElementType,
-    /// Largest head size.
+    /// Largest head size of queries and keys.
     pub head: u32,
+    /// Largest head size of values and results.
+    pub value_head: u32,
     /// Queries of a tile, keys of a block.
     pub block: [u32; 2],
     /// Threads of a block.
@@ -41,6 +43,7 @@ impl Entry {
             name,
             element: <C::Element as Operand>::TYPE,
             head: C::HEAD,
+            value_head: C::VALUE_HEAD,
             block: [C::BLOCK_M, C::BLOCK_N],
             threads: C::THREADS,
             shared: C::SHARED,
@@ -49,9 +52,19 @@ impl Entry {
     }
 }
 
-/// Kernels: name, type, largest head size, consumers, keys of a block, stages, where results go, turns.
+/// The last of its numbers.
+macro_rules! last {
+    ($one:literal) => {
+        $one
+    };
+    ($first:literal $last:literal) => {
+        $last
+    };
+}
+
+/// Kernels: name, type, largest head size (of values too, or theirs behind it), consumers, keys of a block, stages, where results go, turns.
 macro_rules! kernels {
-    ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: $element:ident, head $head:literal, $consumers:literal x 64 queries,
+    ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: $element:ident, head $head:literal $(with values $values:literal)?, $consumers:literal x 64 queries,
         $keys:literal keys, $stages:literal stages, own output $own:literal, turns $turns:literal;)*) => {
         $(
             /// The configuration of the kernel of this name.
@@ -61,15 +74,16 @@ macro_rules! kernels {
             impl Config for $config {
                 type Element = $element;
                 type Scores = [f32; $keys / 2];
-                type Result = [f32; $head / 2];
+                type Result = [f32; last!($head $($values)?) / 2];
                 type Function = Identity;
+                const HEAD: u32 = $head;
                 const CONSUMERS: u32 = $consumers;
                 const STAGES: u32 = $stages;
                 const OWN_OUTPUT: bool = $own;
                 const TURNS: bool = $turns;
             }
 
-            #[doc = concat!("Attention in ", stringify!($element), " for head sizes up to ", $head, "; see [`TABLE`] and the module.")]
+            #[doc = concat!("Attention in ", stringify!($element), " for head sizes up to ", $head, $(" of queries and keys, and ", $values, " of values", )? "; see [`TABLE`] and the module.")]
             ///
             /// # Safety
             /// As [`run`] for this configuration.
@@ -127,6 +141,7 @@ kernels! { $
     #[kernel] fn attention_bf16_192 as Bf16Head192: BF16, head 192, 2 x 64 queries, 112 keys, 2 stages, own output false, turns true;
     #[kernel] fn attention_bf16_256 as Bf16Head256: BF16, head 256, 2 x 64 queries, 80 keys, 2 stages, own output false, turns true;
     #[kernel] fn attention_bf16_256_narrow as Bf16Head256Narrow: BF16, head 256, 2 x 64 queries, 64 keys, 2 stages, own output true, turns true;
+    #[kernel] fn attention_bf16_192_128 as Bf16Head192Values128: BF16, head 192 with values 128, 2 x 64 queries, 128 keys, 2 stages, own output false, turns true;
     #[kernel] fn attention_f16_64 as F16Head64: F16, head 64, 3 x 64 queries, 128 keys, 3 stages, own output true, turns true;
     #[kernel] fn attention_f16_64_low as F16Head64Low: F16, head 64, 2 x 64 queries, 128 keys, 3 stages, own output true, turns true;
     #[kernel] fn attention_f16_128 as F16Head128: F16, head 128, 2 x 64 queries, 128 keys, 2 stages, own output true, turns false;
@@ -134,4 +149,5 @@ kernels! { $
     #[kernel] fn attention_f16_192 as F16Head192: F16, head 192, 2 x 64 queries, 112 keys, 2 stages, own output false, turns true;
     #[kernel] fn attention_f16_256 as F16Head256: F16, head 256, 2 x 64 queries, 80 keys, 2 stages, own output false, turns true;
     #[kernel] fn attention_f16_256_narrow as F16Head256Narrow: F16, head 256, 2 x 64 queries, 64 keys, 2 stages, own output true, turns true;
+    #[kernel] fn attention_f16_192_128 as F16Head192Values128: F16, head 192 with values 128, 2 x 64 queries, 128 keys, 2 stages, own output false, turns true;
 }

@@ -19,7 +19,8 @@
 //! * **Softmax** has base 2: `p = 2^(s c - m c)` with `c = scale log2 e`, one fused multiply-add and one
 //!   `ex2` an element; the row's sum stays in its threads until the end.
 //! * **Masks** cost a compare in blocks that some query does not see whole; other blocks run without.
-//! * **Head sizes** between those of the table use the next larger one: the copy engine fills with zeros.
+//! * **Head sizes** between those of the table use the next larger one: the copy engine fills with zeros. So
+//!   it does where values have another one than keys; [`config::Config::VALUE_HEAD`] is for kernels of two.
 //!
 //! | file | |
 //! |---|---|

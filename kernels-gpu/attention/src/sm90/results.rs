@@ -25,7 +25,7 @@ impl<'a, C: Config> Consumer<'a, C> {
     /// The whole warpgroup is here, and has read its queries.
     #[inline(always)]
     pub unsafe fn store(self, work: Work, result: &C::Result) {
-        if C::OUTPUT_BOXES < C::BOXES {
+        if C::OUTPUT_BOXES < C::VALUE_BOXES {
             // SAFETY: the caller's contract.
             unsafe { self.store_parts(work, result) };
             return;
@@ -55,7 +55,7 @@ impl<'a, C: Config> Consumer<'a, C> {
             } else if thread == 0 {
                 let row = (sequence.first_query + row) as i32;
                 let mut column = 0;
-                while column < C::BOXES {
+                while column < C::VALUE_BOXES {
                     let coords =
                         [(column * BOX_COLUMNS) as i32, row, tile.head as i32, sequence.matrix as i32];
                     tma::store_4d(self.arguments.maps.output, to + column * C::QUERY_BOX, coords);
@@ -124,7 +124,7 @@ impl<'a, C: Config> Consumer<'a, C> {
         let Work { tile, sequence, .. } = work;
         let mut units = (params.head_size / UNIT_ELEMENTS).max(1);
         let first_unit = first * BOX_COLUMNS / UNIT_ELEMENTS;
-        if C::OUTPUT_BOXES < C::BOXES {
+        if C::OUTPUT_BOXES < C::VALUE_BOXES {
             if units <= first_unit {
                 return;
             }

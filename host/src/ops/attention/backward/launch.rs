@@ -96,6 +96,9 @@ pub(super) fn launch(
     // the rows that the kernels pad to; a block for each tile, or for whole heads as many as have sums.
     unsafe {
         if tiles > 0 {
+            // It reads rows of the result alone.
+            let of_result = AttentionParams { head_size: problem.value_size, ..params };
+            let launched = Launched { params: of_result, packed };
             begin(stream, problem.dtype, tiles, entry, launched, &forward, gradient, &mut workspace)?;
         }
         if let Some(sinks) = sinks.filter(|_| problem.heads > 0) {
@@ -139,7 +142,8 @@ impl<'a> Launched<'a> {
 /// and their gradients, and adds to all sums, which stay in L2 together.
 fn section(problem: &Problem) -> u32 {
     let Problem { batch, queries, heads, head_size, dtype, .. } = *problem;
-    let row_bytes = u64::from(head_size) * (2 * dtype.size() + size_of::<f32>()) as u64;
+    let [read, summed] = [problem.row_elements(), head_size].map(u64::from);
+    let row_bytes = read * dtype.size() as u64 + summed * size_of::<f32>() as u64;
     let group_bytes = (u64::from(queries) * row_bytes * u64::from(problem.group())).max(1);
     let kv_heads = (SECTION_BYTES / group_bytes).max(1);
     // All of them fit in 32 bits, as their tiles do.
@@ -437,6 +441,7 @@ mod tests {
         heads: 32,
         kv_heads: 8,
         head_size: 128,
+        value_size: 128,
         mask: Mask::FULL,
         packed: None,
         log_sum_exp: true,

@@ -14,8 +14,8 @@ use crate::tensor::DType;
 
 use super::OPERATION;
 use super::check::{
-    check_groups, check_head_size, check_packed_devices, check_packing, check_scale, count, expect_sides,
-    invalid, length, sequences,
+    check_groups, check_head_size, check_packed_devices, check_packing, check_scale, check_value_size, count,
+    expect_sides, invalid, length, sequences,
 };
 use super::config::{Choice, Config};
 use super::heads::{Heads, HeadsMut};
@@ -32,9 +32,9 @@ pub struct Forward<'a> {
     pub queries: Heads<'a>,
     /// K, `[batch, keys, kv heads, head size]`.
     pub keys: Heads<'a>,
-    /// V, as K.
+    /// V, as K, or of another head size.
     pub values: Heads<'a>,
-    /// O, as Q.
+    /// O, as Q, of the head size of V.
     pub output: Heads<'a>,
     /// The logarithms of the sums of exponentials, `[batch, heads, queries]`, or `[heads, rows]` of packed
     /// sequences.
@@ -88,7 +88,7 @@ pub(super) struct Sinks<'a> {
 }
 
 impl<'a> Backward<'a> {
-    /// Of the gradient of the result, `[batch, queries, heads, head size]`.
+    /// Of the gradient of the result, `[batch, queries, heads, head size of values]`.
     pub fn new(forward: Forward<'a>, gradient: Heads<'a>, gradients: Gradients<'a>) -> Self {
         let (scale, mask, packed, sinks, is_deterministic) = (None, Mask::FULL, None, None, false);
         Backward { forward, gradient, gradients, scale, mask, packed, sinks, is_deterministic }
@@ -191,28 +191,28 @@ impl<'a> Backward<'a> {
     fn problem(&self) -> Result<Problem> {
         let Forward { queries, keys, values, output, log_sum_exp } = &self.forward;
         let ([batch, rows, heads, size], [_, key_rows, kv_heads, _]) = (queries.sides(), keys.sides());
+        let value_size = values.sides()[3];
         check_head_size(size)?;
+        check_value_size(value_size)?;
         expect_sides("the keys", keys, [batch, key_rows, kv_heads, size])?;
         check_groups(heads, kv_heads)?;
         check_scale(self.scale)?;
         let gradients = &self.gradients;
         let views = [gradients.queries.view(), gradients.keys.view(), gradients.values.view()];
-        let like_queries = [
-            ("the output", *output),
-            ("its gradient", self.gradient),
-            ("the gradient of the queries", views[0]),
+        let of_result = [batch, rows, heads, value_size];
+        let of_values = [batch, key_rows, kv_heads, value_size];
+        let others = [
+            ("the output", *output, of_result),
+            ("its gradient", self.gradient, of_result),
+            ("the gradient of the queries", views[0], queries.sides()),
+            ("the values", *values, of_values),
+            ("the gradient of the keys", views[1], keys.sides()),
+            ("the gradient of the values", views[2], of_values),
         ];
-        let like_keys = [
-            ("the values", *values),
-            ("the gradient of the keys", views[1]),
-            ("the gradient of the values", views[2]),
-        ];
-        for (operand, sides) in [(like_queries, queries.sides()), (like_keys, keys.sides())] {
-            for (argument, heads) in operand {
-                expect_sides(argument, &heads, sides)?;
-                check_type(argument, heads.dtype(), queries.dtype())?;
-                heads.check(argument)?;
-            }
+        for (argument, heads, sides) in others {
+            expect_sides(argument, &heads, sides)?;
+            check_type(argument, heads.dtype(), queries.dtype())?;
+            heads.check(argument)?;
         }
         check_type("the keys", keys.dtype(), queries.dtype())?;
         queries.check("the queries")?;
@@ -237,6 +237,7 @@ impl<'a> Backward<'a> {
             heads: count("the heads", heads)?,
             kv_heads: count("the heads of keys", kv_heads)?,
             head_size: size as u32,
+            value_size: value_size as u32,
             mask: self.mask,
             packed: self.packed.map(|_| [query_rows, key_rows]),
             log_sum_exp: true,
@@ -289,6 +290,12 @@ const SUM_BYTES: f64 = 10.0;
 /// Bytes of an element of Q for each tile of keys of a whole head: of Q, dO, and a sum, read and written.
 const AGAIN_BYTES: f64 = 12.0;
 
+/// Whether there is no kernel for it: at the end of a packed sequence rows of dK and dV are stored by one
+/// head size.
+fn no_rows(problem: &Problem) -> bool {
+    problem.packed.is_some() && !problem.is_of_one_size()
+}
+
 /// A kernel's floating-point operations a microsecond of one multiprocessor: a 132nd of an H200's with
 /// 16384 keys (2026-11-26).
 const fn rate(entry: &Entry) -> f64 {
@@ -301,7 +308,7 @@ const fn rate(entry: &Entry) -> f64 {
 
 impl Row for Entry {
     fn config(&self) -> Config {
-        Config { name: self.name, head: self.head, block: self.block }
+        Config { name: self.name, head: self.head, value_head: self.head, block: self.block }
     }
 
     fn element(&self) -> ElementType {
@@ -314,7 +321,8 @@ impl Row for Entry {
 
     fn estimate_us(&self, problem: &Problem, device: DeviceCapabilities) -> f64 {
         // Five products in place of two, of rows that are filled up.
-        let flops = 2.5 * problem.flops() * f64::from(self.head) / f64::from(problem.head_size.max(1));
+        let (own, given) = (2.0 * f64::from(self.head), f64::from(problem.row_elements().max(1)));
+        let flops = 2.5 * problem.flops() * own / given;
         let sm_count = f64::from(device.sm_count.max(1));
         let heads = problem.sequences() * f64::from(problem.heads);
         let elements = heads * f64::from(problem.queries) * f64::from(self.head);
@@ -335,7 +343,9 @@ impl Row for Entry {
     }
 
     fn refuses(&self, problem: &Problem) -> Option<&'static str> {
-        if !self.is_whole {
+        if no_rows(problem) {
+            Some("is for packed sequences whose values have the queries' head size")
+        } else if !self.is_whole {
             None
         } else if problem.packed.is_some() {
             Some("is for sequences that are not packed")
@@ -348,11 +358,21 @@ impl Row for Entry {
 
     fn why(&self, problem: &Problem) -> Option<&'static str> {
         let why = "its blocks go through all keys of a head: no zeros before, no sums behind";
-        (self.is_whole && self.head == problem.head_size).then_some(why)
+        let is_as_long = [problem.head_size, problem.value_size] == [self.head; 2];
+        (self.is_whole && is_as_long).then_some(why)
     }
 
     fn none_of(table: &'static [Self], problem: &Problem, device: &Device) -> Error {
         let is_hopper = device.arch().is_hopper();
+        if is_hopper && no_rows(problem) {
+            return invalid(
+                "the problem",
+                format!("the gradients of {problem}"),
+                "packed sequences whose values have the queries' head size, or sequences of one length"
+                    .to_owned(),
+                "fill the shorter rows up with zeros, which change no score and no result, and give the scale of the true size",
+            );
+        }
         let of_type = table.iter().filter(|entry| dtype(entry.element) == Some(problem.dtype));
         let (wanted, hint) = match of_type.map(|entry| entry.head).max() {
             Some(head) => (

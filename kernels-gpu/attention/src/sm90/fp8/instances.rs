@@ -80,6 +80,7 @@ macro_rules! kernels {
             name: stringify!($name),
             element: ElementType::E4m3,
             head: $config::HEAD,
+            value_head: $config::HEAD,
             block: [BLOCK_M, $config::BLOCK_N],
             threads: THREADS,
             shared: $config::SHARED,
