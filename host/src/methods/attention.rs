@@ -11,9 +11,9 @@ impl Tensor {
     /// where `kv heads` divides `heads`. With `is_causal`, query `i` sees the keys up to `i`. Without a
     /// scale it is `1 / sqrt(head size)`.
     ///
-    /// bf16 and f16, head sizes that are multiples of 8, up to 256, on Ampere and later. On Hopper `value` may
-    /// have another head size than `self` and `key`. The result has the type of `self`, and its shape but for
-    /// the head size, which is that of `value`; its rows lie before its heads in memory.
+    /// bf16 and f16, head sizes that are multiples of 8, up to 256, on Ampere and later. On Hopper `value`
+    /// may have another head size than `self` and `key`. The result has the type of `self`, and its shape but
+    /// for the head size, which is that of `value`; its rows lie before its heads in memory.
     /// [`crate::ops::attention::Attention`] has windows, packed sequences and log-sum-exps.
     ///
     /// # Errors

@@ -54,9 +54,9 @@ impl Attention<'_> {
         let value_size = self.values.sides()[3];
         check_head_size(size)?;
         check_value_size(value_size)?;
-        expect_sides("the result", &out, [of_queries, rows, heads, value_size])?;
         expect_sides("the keys", &self.keys, [of_queries, keys, kv_heads, size])?;
         expect_sides("the values", &self.values, [batch, keys, kv_heads, value_size])?;
+        expect_sides("the result", &out, [of_queries, rows, heads, value_size])?;
         check_groups(heads, kv_heads)?;
         check_scale(self.scale)?;
         self.queries.check("the queries")?;

@@ -62,7 +62,8 @@ macro_rules! last {
     };
 }
 
-/// Kernels: name, type, largest head size (of values too, or theirs behind it), consumers, keys of a block, stages, where results go, turns.
+/// Kernels: name, type, largest head size, that of values if it is another, consumers, keys of a block,
+/// stages, where results go, turns.
 macro_rules! kernels {
     ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: $element:ident, head $head:literal $(with values $values:literal)?, $consumers:literal x 64 queries,
         $keys:literal keys, $stages:literal stages, own output $own:literal, turns $turns:literal;)*) => {
