@@ -292,7 +292,7 @@ const AGAIN_BYTES: f64 = 12.0;
 
 /// Whether there is no kernel for it: at the end of a packed sequence rows of dK and dV are stored by one
 /// head size.
-fn no_rows(problem: &Problem) -> bool {
+fn is_packed_of_two_sizes(problem: &Problem) -> bool {
     problem.packed.is_some() && !problem.is_of_one_size()
 }
 
@@ -343,7 +343,7 @@ impl Row for Entry {
     }
 
     fn refuses(&self, problem: &Problem) -> Option<&'static str> {
-        if no_rows(problem) {
+        if is_packed_of_two_sizes(problem) {
             Some("is for packed sequences whose values have the queries' head size")
         } else if !self.is_whole {
             None
@@ -364,7 +364,7 @@ impl Row for Entry {
 
     fn none_of(table: &'static [Self], problem: &Problem, device: &Device) -> Error {
         let is_hopper = device.arch().is_hopper();
-        if is_hopper && no_rows(problem) {
+        if is_hopper && is_packed_of_two_sizes(problem) {
             return invalid(
                 "the problem",
                 format!("the gradients of {problem}"),
