@@ -179,6 +179,7 @@ OPS = {
     "arange": unary(lambda x, out: torch.arange(out.numel(), out=out.view(-1))),
     "uniform": unary(lambda x, out: out.uniform_()),
     "add": binary(lambda x, y, out: torch.add(x, y, out=out)),
+    "pow": binary(lambda x, y, out: torch.pow(x, y, out=out)),
     "mul": binary(lambda x, y, out: torch.mul(x, y, out=out)),
     "lt": compare(lambda x, y, out: torch.lt(x, y, out=out)),
     "saxpy": binary(lambda x, y, out: y.add_(x, alpha=0.5)),

@@ -6,7 +6,8 @@ use half::bf16;
 use ironwarp::ops::convert::{convert, convert_into};
 use ironwarp::ops::dropout::{Generator, dropout};
 use ironwarp::ops::elementwise::{
-    BinaryOp, CompareOp, UnaryOp, binary, binary_into, compare_into, copy_into, unary, unary_into,
+    BinaryOp, CompareOp, UnaryOp, binary, binary_into, compare_into, copy_into, power, power_into, unary,
+    unary_into,
 };
 use ironwarp::ops::embedding::embedding_backward;
 use ironwarp::ops::fill::{arange, fill, uniform};
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         bench_copy(session, bytes)?;
         for dtype in [DType::F32, DType::BF16] {
             bench_elementwise(session, dtype, bytes)?;
+            bench_power(session, dtype, bytes)?;
         }
         for dtype in [DType::F32, DType::BF16] {
             bench_views(session, dtype, bytes)?;
@@ -164,6 +166,26 @@ fn bench_elementwise(session: &mut Session, dtype: DType, bytes: usize) -> Outco
     let beside = [peer("transpose", dtype, rows, &[("shape", json!([COLUMNS, rows]))])];
     session.measure_beside("elementwise_copy_turned", &shape, moved(2), &beside, |_| {
         copy_into(&stream, &turned, out.view_mut()?)
+    })
+}
+
+/// Powers of numbers from 0 to 1.
+fn bench_power(session: &mut Session, dtype: DType, bytes: usize) -> Outcome {
+    let name = "elementwise_pow";
+    if !session.wants_any(&[name]) {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let rows = bytes / dtype.size() / COLUMNS;
+    let x = unary(&stream, UnaryOp::Abs, &random(&stream, dtype, rows, 7)?)?;
+    let y = random(&stream, dtype, rows, 8)?;
+    let (xs, ys) = (head(&stream, &x)?, head(&stream, &y)?);
+    let want: Vec<f64> = xs.iter().zip(&ys).map(|(x, &y)| x.powf(y)).collect();
+    check(&stream, name, &power(&stream, &x, &y)?, &want, true)?;
+    let mut out = Tensor::zeros(&stream, &[rows, COLUMNS], dtype)?;
+    let (shape, moved) = (format!("{dtype} {rows}x{COLUMNS}"), Work::Bytes(3 * bytes as u64));
+    session.measure_beside(name, &shape, moved, &[peer("pow", dtype, rows, &[])], |_| {
+        power_into(&stream, &x, &y, out.view_mut()?)
     })
 }
 

@@ -131,6 +131,15 @@ driver_calls! {
     fn memcpy_dtoh_async = cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream);
     /// Device to device, in stream order.
     fn memcpy_dtod_async = cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream);
+    /// From a device of one context to that of another, in stream order.
+    fn memcpy_peer_async = cuMemcpyPeerAsync(
+        to: CUdeviceptr,
+        to_context: CUcontext,
+        from: CUdeviceptr,
+        from_context: CUcontext,
+        bytes: usize,
+        stream: CUstream,
+    );
     /// Sets bytes, in stream order.
     fn memset_d8_async = cuMemsetD8Async(to: CUdeviceptr, value: u8, bytes: usize, stream: CUstream);
     /// Creates a stream.

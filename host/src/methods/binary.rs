@@ -7,7 +7,7 @@ use super::number::{Operand, fits, promoted};
 use super::stream_of;
 use crate::error::Result;
 use crate::ops::convert::convert;
-use crate::ops::elementwise::{self, BinaryOp, CompareOp};
+use crate::ops::elementwise::{self, BinaryOp, CompareOp, UnaryOp};
 use crate::stream::Stream;
 use crate::tensor::promote::Scalar;
 use crate::tensor::{DType, Named, Shape, Tensor, TensorError};
@@ -187,6 +187,27 @@ fn combine_in_place(operation: &'static str, op: BinaryOp, x: &mut Tensor, other
     }
     let result = if result.dtype() == dtype { result } else { convert(&stream, &result, dtype)? };
     elementwise::copy_into(&stream, &result, x.view_mut()?)
+}
+
+/// Powers.
+impl Tensor {
+    /// `self ^ exponent`; the shapes broadcast, and the types are promoted. Of integers it wraps around. A
+    /// number 2 takes the kernel of [`Tensor::square`].
+    ///
+    /// # Errors
+    /// As [`Tensor::add`]; [`TensorError::DType`] also for u8 and bool.
+    #[track_caller]
+    pub fn pow<'a>(&self, exponent: impl Into<Operand<'a>>) -> Result<Tensor> {
+        let (operation, exponent) = ("pow", exponent.into());
+        let dtype = promoted(operation, &[self.into(), exponent])?;
+        let (stream, x) = (stream_of(self)?, self.to(dtype)?);
+        let is_square = matches!(exponent, Operand::Number(number) if number.as_f64() == 2.0);
+        if is_square {
+            return elementwise::unary(&stream, UnaryOp::Square, &x).named(operation);
+        }
+        let exponent = exponent.to(operation, &stream, dtype)?;
+        elementwise::power(&stream, &x, &exponent).named(operation)
+    }
 }
 
 /// Does `from` broadcast to `to`, which stays?

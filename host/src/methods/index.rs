@@ -66,6 +66,20 @@ impl Tensor {
         self.scattered("scatter_add", index::scatter_add, dim, index, source)
     }
 
+    /// For each index a row of `classes` places with 1 at its place and 0 elsewhere, i64: the index tensor's
+    /// shape and one more dimension.
+    ///
+    /// # Errors
+    /// [`TensorError::Index`] for an index that is no class, [`TensorError::DType`] where the tensor is no
+    /// i64 or i32, [`TensorError::Rank`], [`crate::Error::OutOfMemory`], or the driver's error.
+    #[track_caller]
+    pub fn one_hot(&self, classes: usize) -> Result<Tensor> {
+        let (operation, stream) = ("one_hot", stream_of(self)?);
+        Indices::from_tensor(&stream, self, classes).named(operation)?;
+        let class = fill::arange(&stream, 0.0, 1.0, classes, self.dtype())?;
+        self.unsqueeze(-1).named(operation)?.eq(&class)?.to(DType::I64)
+    }
+
     #[track_caller]
     fn scattered(
         &self,

@@ -9,12 +9,14 @@
 //! |---|---|
 //! | `create` | `ones`, `full`, `arange`, `rand`, `eye` and their like |
 //! | `unary` | one row a function of [`crate::ops::elementwise::UnaryOp`]; `to`, `clamp` |
-//! | `binary` | one row a function of [`crate::ops::elementwise::BinaryOp`] and of [`crate::ops::elementwise::CompareOp`] |
+//! | `binary` | one row a function of [`crate::ops::elementwise::BinaryOp`] and of [`crate::ops::elementwise::CompareOp`]; `pow` |
 //! | `operators` | `+ - * / & \| ^ !` |
 //! | `reduce` | one row a function of [`crate::ops::reduce::ReduceOp`]; `argmax`, `max` |
+//! | `statistics` | `var`, `std`, `logsumexp` |
 //! | `row` | softmax, norms and other functions of rows ([`crate::ops::row`]), losses, `swiglu`, `geglu` |
 //! | `shape` | `reshape`, `flatten`, `cat`, `split` and their like |
-//! | `index` | `index_select`, `gather`, `scatter`, `where_`, `masked_fill` |
+//! | `rearrange` | `flip`, `roll`, `repeat`, `pad`, `to_device` |
+//! | `index` | `index_select`, `gather`, `scatter`, `one_hot`, `where_`, `masked_fill` |
 //! | `matmul` | products of vectors, matrices and batches, `linear` |
 //! | `attention` | `scaled_dot_product_attention` |
 //! | `conv` | convolutions and pooling |
@@ -33,9 +35,11 @@ mod layers;
 mod matmul;
 mod number;
 mod operators;
+mod rearrange;
 mod reduce;
 mod row;
 mod shape;
+mod statistics;
 mod unary;
 
 pub use number::Operand;

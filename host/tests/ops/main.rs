@@ -31,6 +31,7 @@ mod ops_norm_to_e4m3;
 mod ops_optim;
 mod ops_optim_state;
 mod ops_pool;
+mod ops_power;
 mod ops_reduce;
 mod ops_reduction;
 mod ops_reduction_groups;

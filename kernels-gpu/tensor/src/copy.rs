@@ -21,7 +21,7 @@ macro_rules! entries {
             // SAFETY: the caller's promise.
             unsafe {
                 let item: Option<Item<'_, 2, N>> = item_of_thread(&geometry);
-if let Some(item) = item {
+                if let Some(item) = item {
                     let [x] = item.fetch(0, [x]);
                     item.store(1, y, access::from_wide(x));
                 }

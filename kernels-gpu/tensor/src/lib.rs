@@ -7,7 +7,7 @@
 //!
 //! | module | kernels |
 //! |---|---|
-//! | [`unary`], [`binary`], [`compare`], [`select`], [`copy`] | element by element, over operands with strides: see [`place`] |
+//! | [`unary`], [`binary`], [`power`], [`compare`], [`select`], [`copy`] | element by element, over operands with strides: see [`place`] |
 //! | [`turned`] | copies between two dense axes |
 //! | [`convert`] | from every element type to every other |
 //! | [`reduce`] | sums, products, maxima, and where they stand, along rows and columns |
@@ -36,6 +36,7 @@ mod integer;
 pub mod loss;
 pub mod piece;
 pub mod place;
+pub mod power;
 pub mod reduce;
 pub mod rotary;
 pub mod select;

@@ -90,6 +90,20 @@ impl Launch<'_, '_> {
         })
     }
 
+    /// `c = a ^ b` by the kernel `K`.
+    pub(super) fn power<K, T>(self, inputs: [Input<'_>; 2]) -> Result<()>
+    where
+        K: Kernel<Params = (Value<Geometry<3>>, Ptr<T>, Ptr<T>, PtrMut<T>)>,
+        T: Pod,
+    {
+        self.run(inputs, width(size_of::<T>(), size_of::<T>()), |stream, config, piece, [a, b, c]| {
+            // SAFETY: see `run`.
+            unsafe {
+                launch::<K>(stream, config, (piece.geometry, a.cast::<T>(), b.cast::<T>(), c.cast::<T>()))
+            }
+        })
+    }
+
     /// `c = a < b` and its like by the kernel `K`.
     pub(super) fn compare<K, T>(self, op: CompareOp, inputs: [Input<'_>; 2]) -> Result<()>
     where

@@ -30,6 +30,7 @@ use tensor::compare::{
     compare_bf16, compare_f16, compare_f32, compare_f64, compare_i32, compare_i64, compare_u8,
 };
 use tensor::copy::{copy_b1, copy_b2, copy_b4, copy_b8};
+use tensor::power::{power_bf16, power_f16, power_f32, power_f64, power_i32, power_i64};
 use tensor::select::{select_b1, select_b2, select_b4, select_b8};
 use tensor::turned::{copy_turned_b1, copy_turned_b2, copy_turned_b4, copy_turned_b8};
 use tensor::unary::{unary_bf16, unary_f16, unary_f32, unary_f64, unary_i32, unary_i64};
@@ -195,6 +196,42 @@ fn combine(stream: &Stream, op: BinaryOp, a: Input<'_>, b: &Tensor, out: TensorM
         U8 => launch.binary::<binary_u8, u8>(op, inputs),
         // Bits of 0 and 1 stay 0 and 1.
         Bool if op.is_bitwise() => launch.binary::<binary_u8, u8>(op, inputs),
+    })
+}
+
+/// `a ^ b` for every pair of elements; the shapes broadcast, the types are the same.
+///
+/// Powers of floats are C's: `x ^ 0` and `1 ^ y` are 1 also with NaN. Those of integers wrap around; with a
+/// negative exponent they are cut to whole numbers, and 0 of 0.
+///
+/// # Errors
+/// [`TensorError::Broadcast`]; [`TensorError::DType`] when the types differ or are 8-bit floats, u8 or bool,
+/// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
+#[track_caller]
+pub fn power(stream: &Stream, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    let shape = a.shape().broadcast_in("power", b.shape())?;
+    made(stream, &shape, a.dtype(), |out| power_into(stream, a, b, out))
+}
+
+/// [`power`], written to `out`, to whose shape both broadcast.
+///
+/// # Errors
+/// As [`power`].
+pub fn power_into(stream: &Stream, a: &Tensor, b: &Tensor, out: TensorMut<'_>) -> Result<()> {
+    let operation = "power";
+    same_dtype(operation, "b", a.dtype(), b.dtype())?;
+    let a_strides = a.layout().broadcast_strides(operation, out.shape())?;
+    let b_strides = b.layout().broadcast_strides(operation, out.shape())?;
+    let launch = Launch { stream, operation, out };
+    launch.expect_dtype(a.dtype())?;
+    let inputs = [Some((a, &*a_strides)), Some((b, &*b_strides))];
+    by_dtype!(a.dtype(), (operation, "a", None), {
+        F64 => launch.power::<power_f64, f64>(inputs),
+        F32 => launch.power::<power_f32, f32>(inputs),
+        F16 => launch.power::<power_f16, f16>(inputs),
+        BF16 => launch.power::<power_bf16, bf16>(inputs),
+        I64 => launch.power::<power_i64, i64>(inputs),
+        I32 => launch.power::<power_i32, i32>(inputs),
     })
 }
 

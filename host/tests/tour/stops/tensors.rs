@@ -8,7 +8,7 @@ use ironwarp::ops::activation::{
 use ironwarp::ops::convert::convert;
 use ironwarp::ops::dropout::{Generator, dropout};
 use ironwarp::ops::elementwise::{
-    BinaryOp, CompareOp, UnaryOp, binary, compare, contiguous, copy, select, unary,
+    BinaryOp, CompareOp, UnaryOp, binary, compare, contiguous, copy, power, select, unary,
 };
 use ironwarp::ops::embedding::embedding_backward;
 use ironwarp::ops::fill::{arange, full, normal, uniform};
@@ -111,6 +111,7 @@ fn functions(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
         for op in [BinaryOp::Add, BinaryOp::Max] {
             kept.keep_if_known(stream, binary(stream, op, &x, &y))?;
         }
+        kept.keep_if_known(stream, power(stream, &x, &y))?;
         if let Ok(less) = compare(stream, CompareOp::Lt, &x, &y) {
             kept.keep(stream, &less)?;
             kept.keep(stream, &select(stream, &less, &x, &y)?)?;
