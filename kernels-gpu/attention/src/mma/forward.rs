@@ -96,7 +96,7 @@ impl<C: Config> Pass<'_, C> {
             }
             let (factors, logarithms) = rows.finish(sink_of(sinks, self.tile.head));
             scale_rows(&mut result, factors);
-            self.store(&result);
+            store::<C, _>(params, self.shared.queries(), &result, self);
             self.logarithms(logarithms);
         }
     }
@@ -189,28 +189,6 @@ impl<C: Config> Pass<'_, C> {
         hide_keys::<C, _>(self.arguments.params, scores, sequence, tile.first_row, first_key);
     }
 
-    /// Stores the results of the warp's rows, through the place of its queries.
-    ///
-    /// # Safety
-    /// The whole warp calls it, and has read its queries.
-    #[inline(always)]
-    unsafe fn store(self, result: &C::Result) {
-        let Arguments { params, output, .. } = self.arguments;
-        let Self { sequence, tile, shared, .. } = self;
-        let AttentionParams { output_row: row, output_head: head, output_matrix: matrix, .. } = *params;
-        let to = Target {
-            data: output,
-            strides: Strides { row, head, matrix },
-            matrix: sequence.matrix,
-            head: tile.head,
-            sequence: sequence.first_query,
-            first: tile.first_row,
-            end: sequence.queries,
-        };
-        // SAFETY: the caller's contract.
-        unsafe { store::<C, _>(params, shared.queries(), result, to) }
-    }
-
     /// Stores the log-sum-exps of the thread's rows, if they are wanted.
     ///
     /// # Safety
@@ -232,5 +210,27 @@ impl<C: Config> Pass<'_, C> {
                 unsafe { *log_sum_exp.add(first + row as usize) = logarithms[HALF] }
             }
         });
+    }
+}
+
+/// O.
+impl<C: Config> Target for Pass<'_, C> {
+    #[inline(always)]
+    fn first(self) -> *mut u16 {
+        let Arguments { params, output, .. } = self.arguments;
+        output
+            .wrapping_add(self.sequence.matrix as usize * params.output_matrix as usize)
+            .wrapping_add(self.tile.head as usize * params.output_head as usize)
+    }
+
+    #[inline(always)]
+    fn has(self, line: u32) -> bool {
+        self.tile.first_row + line < self.sequence.queries
+    }
+
+    #[inline(always)]
+    fn row(self, line: u32) -> usize {
+        let row = self.tile.first_row + line;
+        (self.sequence.first_query + row) as usize * self.arguments.params.output_row as usize
     }
 }

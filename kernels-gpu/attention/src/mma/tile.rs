@@ -241,9 +241,19 @@ pub(super) fn hide_keys<S: Shape, R: Scores>(
     hide(scores, rows, first_key + lane % 4 * 2);
 }
 
-/// Rows of a result.
+/// The rows of a result, by the lines of a tile.
+pub(super) trait Target: Copy {
+    /// The first element of the head.
+    fn first(self) -> *mut u16;
+    /// Whether the sequence has the line's row.
+    fn has(self, line: u32) -> bool;
+    /// Elements from the first one to that row.
+    fn row(self, line: u32) -> usize;
+}
+
+/// The rows of a tensor.
 #[derive(Clone, Copy)]
-pub(super) struct Target {
+pub(super) struct TensorRows {
     /// First element.
     pub data: *mut u16,
     /// Where rows begin.
@@ -255,9 +265,26 @@ pub(super) struct Target {
     /// First row of the sequence among all rows.
     pub sequence: u32,
     /// First row of the tile in the sequence.
-    pub first: u32,
+    pub tile: u32,
     /// Rows of the sequence.
     pub end: u32,
+}
+
+impl Target for TensorRows {
+    #[inline(always)]
+    fn first(self) -> *mut u16 {
+        self.data.wrapping_add(self.strides.at(0, self.head, self.matrix))
+    }
+
+    #[inline(always)]
+    fn has(self, line: u32) -> bool {
+        self.tile + line < self.end
+    }
+
+    #[inline(always)]
+    fn row(self, line: u32) -> usize {
+        (self.sequence + self.tile + line) as usize * self.strides.row as usize
+    }
 }
 
 /// Stores the sums of the warp's lines, through the place of these lines of a tile, 16 bytes a lane.
@@ -269,7 +296,7 @@ pub(super) unsafe fn store<S: Shape, R: Scores>(
     params: &AttentionParams,
     through: u32,
     sums: &R,
-    target: Target,
+    target: impl Target,
 ) {
     let (warp, lane) = place();
     let at = |line: u32, unit| through + line * S::BYTES + swizzle_units(unit, line) * UNIT_BYTES;
@@ -287,17 +314,13 @@ pub(super) unsafe fn store<S: Shape, R: Scores>(
             }
         });
         sync_warp(FULL_MASK);
-        let Target { data, strides, matrix, head, .. } = target;
-        let to = data
-            .wrapping_add(matrix as usize * strides.matrix as usize)
-            .wrapping_add(head as usize * strides.head as usize);
+        let to = target.first();
         let mut index = lane;
         while index < WARP_ROWS * S::UNITS {
             let (line, unit) = (first + index / S::UNITS, index % S::UNITS);
-            let row = target.first + line;
-            if row < target.end && unit * UNIT < params.head_size {
+            if target.has(line) && unit * UNIT < params.head_size {
                 let words: [u32; 4] = vector::load_shared_v4(at(line, unit));
-                let row = (target.sequence + row) as usize * strides.row as usize;
+                let row = target.row(line);
                 vector::store_v4(to.wrapping_add(row + (unit * UNIT) as usize).cast::<u32>(), words);
             }
             index += LANES;

@@ -285,6 +285,8 @@ const START_US: f64 = 10.0;
 const BLOCK_US: f64 = 6.0;
 /// The same of a tile of keys of a whole head, whose K and V are there when the tile before ends.
 const TILE_US: f64 = 2.0;
+/// Begin and end of a block of `mma.sync`, in its turns: a guess.
+const ENDS: f64 = 0.7;
 /// The part of the time of what L2 does not keep that shows beside the products: of eight timings on an H200,
 /// of lengths 512 and 1024, head size 128 0.26 to 0.43, 64 less.
 const SHOWN: f64 = 0.33;
@@ -341,7 +343,9 @@ impl Row for Entry {
         let tiles = f64::from(problem.keys.div_ceil(self.block[1]));
         let first_us = START_US + elements * FIRST_BYTES / BYTES_A_US;
         if !self.is_hopper {
-            return first_us + (flops / rate(self) + heads * tiles * BLOCK_US) / sm_count;
+            let [others, own] = self.block.map(f64::from);
+            let turn_flops = 2.0 * products * others * own * f64::from(self.head);
+            return first_us + (flops + heads * tiles * ENDS * turn_flops) / rate(self) / sm_count;
         }
         if !self.is_whole {
             let busy_us = flops / rate(self) + heads * tiles * f64::from(self.blocks) * BLOCK_US;

@@ -14,7 +14,8 @@ use super::scores::{of_columns, subtract, weigh};
 use crate::backward::ResultStrides;
 use crate::decode::config::Element;
 use crate::mma::tile::{
-    Place, Shape, Target, add_product, copy_pair, first_line, groups, hide, place, products, rounded, store,
+    Place, Shape, TensorRows, add_product, copy_pair, first_line, groups, hide, place, products, rounded,
+    store,
 };
 use crate::problem::{KeyTile, KeyTiles, QueryBlocks, Seen, Sequence, Strides, Visible};
 use crate::softmax::{factor, scale_rows};
@@ -322,13 +323,13 @@ impl<C: Config> Pass<'_, C> {
     #[inline(always)]
     unsafe fn store(self, through: u32, sums: &C::Sums, data: *mut u16, strides: Strides) {
         let Self { tile, sequence, .. } = self;
-        let to = Target {
+        let to = TensorRows {
             data,
             strides,
             matrix: sequence.matrix,
             head: tile.head,
             sequence: sequence.first_key,
-            first: tile.first_key,
+            tile: tile.first_key,
             end: sequence.keys,
         };
         // SAFETY: the caller's contract.

@@ -10,7 +10,7 @@ use super::arguments::Arguments;
 use super::config::{Config, OfQueries, Own, Plan, RING, Stage};
 use super::scores::{of_rows, subtract, weigh};
 use crate::mma::tile::{
-    Place, Target, add_product, copy_pair, first_line, hide_keys, place, products, store,
+    Place, TensorRows, add_product, copy_pair, first_line, hide_keys, place, products, store,
 };
 use crate::problem::{KeyBlocks, Sequence, Strides, Tile, Tiles};
 use crate::softmax::{factor, scale_rows};
@@ -80,13 +80,13 @@ impl<C: Config> Pass<'_, C> {
             }
             scale_rows(&mut sums, [params.scale; 2]);
             let Result { data, strides } = result;
-            let to = Target {
+            let to = TensorRows {
                 data,
                 strides,
                 matrix: sequence.matrix,
                 head: tile.head,
                 sequence: sequence.first_query,
-                first: tile.first_row,
+                tile: tile.first_row,
                 end: sequence.queries,
             };
             store::<OfQueries<C>, _>(params, self.shared.own(0), &sums, to);
