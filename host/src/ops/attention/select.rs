@@ -464,4 +464,26 @@ mod tests {
         let (can, cannot) = of(Arch { major: 7, minor: 5 }, 64 * 1024);
         assert!(can.is_empty() && cannot.iter().all(|of| of.why.contains("compute capability")), "{can:?}");
     }
+    #[test]
+    fn gradients_have_kernels_for_ampere_and_later() {
+        let is_hopper = |name: &str| !name.contains("_mma_");
+        let own = [64, 128, 256].map(|head| format!("attention_mma_backward_bf16_{head}"));
+        for (major, minor, kib) in [(8, 0, 163), (8, 6, 99), (8, 9, 99), (10, 0, 227), (12, 0, 99)] {
+            let arch = Arch { major, minor };
+            let device = DeviceCapabilities { arch, sm_count: 108, shared_bytes: kib * 1024 };
+            for queries in [1, 70, 4096] {
+                let (can, cannot) = ask(BACKWARD, &Problem { queries, keys: queries, ..PROBLEM }, device);
+                let names: Vec<_> = can.iter().map(|candidate| candidate.config.name()).collect();
+                assert_eq!(names, own, "{arch}");
+                assert!(
+                    cannot.iter().all(|of| is_hopper(of.kernel) || of.why.contains("type")),
+                    "{cannot:?}"
+                );
+            }
+        }
+        let names: Vec<_> =
+            ask(BACKWARD, &PROBLEM, HOPPER).0.iter().map(|candidate| candidate.config.name()).collect();
+        assert!(names.ends_with(&own.each_ref().map(String::as_str)), "{names:?}");
+        assert!(names[..names.len() - own.len()].iter().all(|name| is_hopper(name)), "{names:?}");
+    }
 }
