@@ -50,7 +50,7 @@ fn ampere_computes_the_forward_pass() -> Outcome {
     Ok(())
 }
 
-/// What is called with a problem's operands, and gradients of their sides.
+/// Runs the call that it gets.
 type Run<'r> = &'r dyn Fn(&Stream, Backward<'_>) -> ironwarp::Result<()>;
 
 /// Runs the backward pass of a small problem.

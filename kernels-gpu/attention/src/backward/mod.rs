@@ -1,4 +1,4 @@
-//! What the backward passes of all devices share: numbers of rows of queries, and the gradients of sinks.
+//! Parts of the backward passes of all devices: numbers of rows of queries, and the gradients of sinks.
 //!
 //! | kernel | |
 //! |---|---|

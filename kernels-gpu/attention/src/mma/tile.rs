@@ -20,7 +20,7 @@ pub(super) fn place() -> (u32, u32) {
     (thread / LANES, thread % LANES)
 }
 
-/// What a kernel's tiles have in common. Constants with values follow from the others.
+/// The tiles of a kernel. Constants with values follow from the others.
 pub trait Shape: Copy + 'static {
     /// The element type.
     type Element: Element;

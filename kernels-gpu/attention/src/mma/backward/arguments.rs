@@ -1,4 +1,4 @@
-//! What both kernels are told.
+//! The arguments of both kernels.
 
 use crate::mma::forward::InputStrides;
 use crate::problem::{AttentionParams, Packing, Strides};

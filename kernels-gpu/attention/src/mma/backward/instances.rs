@@ -14,7 +14,10 @@ use crate::problem::{AttentionParams, Packing, Strides};
 macro_rules! kernels {
     (
         $dollar:tt
-        $(#[kernel] fn $keys:ident, $queries:ident as $config:ident: $element:ident, head $head:literal, $own:literal own rows, $other:literal others;)*
+        $(
+            #[kernel] fn $keys:ident,
+            #[kernel] fn $queries:ident as $config:ident: $element:ident, head $head:literal, $own:literal own rows, $other:literal others;
+        )*
     ) => {
         $(
             /// The configuration of the kernels of these names.
@@ -127,10 +130,16 @@ mod host {
 }
 
 kernels! { $
-    #[kernel] fn attention_mma_backward_bf16_64, attention_mma_query_gradients_bf16_64 as Bf16Head64: bf16, head 64, 64 own rows, 64 others;
-    #[kernel] fn attention_mma_backward_bf16_128, attention_mma_query_gradients_bf16_128 as Bf16Head128: bf16, head 128, 128 own rows, 32 others;
-    #[kernel] fn attention_mma_backward_bf16_256, attention_mma_query_gradients_bf16_256 as Bf16Head256: bf16, head 256, 64 own rows, 16 others;
-    #[kernel] fn attention_mma_backward_f16_64, attention_mma_query_gradients_f16_64 as F16Head64: f16, head 64, 64 own rows, 64 others;
-    #[kernel] fn attention_mma_backward_f16_128, attention_mma_query_gradients_f16_128 as F16Head128: f16, head 128, 128 own rows, 32 others;
-    #[kernel] fn attention_mma_backward_f16_256, attention_mma_query_gradients_f16_256 as F16Head256: f16, head 256, 64 own rows, 16 others;
+    #[kernel] fn attention_mma_backward_bf16_64,
+    #[kernel] fn attention_mma_query_gradients_bf16_64 as Bf16Head64: bf16, head 64, 64 own rows, 64 others;
+    #[kernel] fn attention_mma_backward_bf16_128,
+    #[kernel] fn attention_mma_query_gradients_bf16_128 as Bf16Head128: bf16, head 128, 128 own rows, 32 others;
+    #[kernel] fn attention_mma_backward_bf16_256,
+    #[kernel] fn attention_mma_query_gradients_bf16_256 as Bf16Head256: bf16, head 256, 64 own rows, 16 others;
+    #[kernel] fn attention_mma_backward_f16_64,
+    #[kernel] fn attention_mma_query_gradients_f16_64 as F16Head64: f16, head 64, 64 own rows, 64 others;
+    #[kernel] fn attention_mma_backward_f16_128,
+    #[kernel] fn attention_mma_query_gradients_f16_128 as F16Head128: f16, head 128, 128 own rows, 32 others;
+    #[kernel] fn attention_mma_backward_f16_256,
+    #[kernel] fn attention_mma_query_gradients_f16_256 as F16Head256: f16, head 256, 64 own rows, 16 others;
 }

@@ -54,8 +54,9 @@ struct Turn {
 /// The tile of the block.
 ///
 /// # Safety
-/// The arguments are as their types say. The launch has blocks of `OfKeys::<C>::THREADS` threads along x, as many
-/// as there are [`KeyTiles`] of `C::OWN` keys, with `C::SHARED` bytes of dynamic shared memory.
+/// The arguments are as their types say. The launch has blocks of [`OfKeys::<C>::THREADS`](OfKeys) threads
+/// along x, as many as there are [`KeyTiles`] of `C::OWN` keys, with `C::SHARED` bytes of dynamic shared
+/// memory.
 #[inline(always)]
 pub unsafe fn run<C: Config>(arguments: Arguments<'_>, results: Results) {
     const { C::CHECKED };

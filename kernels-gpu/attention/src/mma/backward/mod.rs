@@ -40,7 +40,7 @@
 //! |---|---|
 //! | [`instances`] | the kernels and the table of them |
 //! | [`config`] | what they are made of; the plan of their shared memory |
-//! | [`arguments`] | what both kernels are told |
+//! | [`arguments`] | the arguments of both |
 //! | `scores` | P and dS |
 
 pub mod arguments;

@@ -43,8 +43,9 @@ struct Numbers {
 /// The tile of the block.
 ///
 /// # Safety
-/// The arguments are as their types say. The launch has blocks of `OfQueries::<C>::THREADS` threads along x, as
-/// many as there are [`Tiles`] of `C::OWN` queries, with `C::SHARED` bytes of dynamic shared memory.
+/// The arguments are as their types say. The launch has blocks of [`OfQueries::<C>::THREADS`](OfQueries)
+/// threads along x, as many as there are [`Tiles`] of `C::OWN` queries, with `C::SHARED` bytes of dynamic
+/// shared memory.
 #[inline(always)]
 pub unsafe fn run<C: Config>(arguments: Arguments<'_>, result: Result) {
     const { C::CHECKED };

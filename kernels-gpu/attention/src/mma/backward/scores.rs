@@ -1,4 +1,4 @@
-//! What becomes of scores, in registers.
+//! From scores to weights, and from these to dS: in registers.
 
 use cuda_std::fastmath::{ex2_approx, fma};
 use primitives::unroll;

@@ -33,7 +33,8 @@ fn rank<C: Config>(band: Band, sequence: Sequence, block: u32, key_tile: u32) ->
 /// when it is the block's turn.
 ///
 /// # Safety
-/// A warp for each consumer calls it, after the work has been told; the counts are as [`Order`](crate::backward::order::Order) says.
+/// A warp for each consumer calls it, after the work has been told; the counts are as
+/// [`Order`](crate::backward::order::Order) says.
 #[inline(always)]
 pub(super) unsafe fn give_turns<C: Config>(
     arguments: Arguments<'_>,
