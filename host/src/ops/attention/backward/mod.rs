@@ -131,8 +131,9 @@ impl<'a> Backward<'a> {
     }
 
     /// Queues the two or three kernels of the backward pass, and one more for sinks. While they run they keep
-    /// 8 bytes of device memory for each row of Q. Hopper's also keep 4 for each element: of all heads, or, by
-    /// a kernel of whole heads, of those that it works on at a time. Rows are padded to tiles of up to 128.
+    /// 8 bytes of device memory for each row of Q. Hopper's also keep 4 for each element: of all heads, or,
+    /// by a kernel of whole heads, of those that it works on at a time. Rows are padded to tiles of up to
+    /// 128.
     ///
     /// # Errors
     /// [`Error::Length`](crate::Error::Length) when an operand does not have the elements that its shape

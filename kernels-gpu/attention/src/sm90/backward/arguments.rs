@@ -24,8 +24,8 @@ pub struct Maps {
     pub value_gradients: *const TensorMap,
 }
 
-/// The numbers that [`prepare`](crate::backward::prepare) writes, and the sums. Rows are padded to whole tiles
-/// of queries ([`AttentionParams::padded_row`]).
+/// The numbers that [`prepare`](crate::backward::prepare) writes, and the sums. Rows are padded to whole
+/// tiles of queries ([`AttentionParams::padded_row`]).
 #[derive(Clone, Copy)]
 pub struct Statistics32 {
     /// L in base 2; plus infinity where the row is not to count.
