@@ -168,8 +168,8 @@ pub fn device() -> ironwarp::Result<Device> {
     }
 }
 
-/// Whether the device has kernels of the forward pass; else the test is skipped.
-fn has_forward() -> Outcome<bool> {
+/// Whether the device has kernels without a score function; else the test is skipped.
+pub fn has_plain() -> Outcome<bool> {
     let device = device()?;
     let has_some = device.arch().major >= 8;
     if !has_some {
@@ -404,7 +404,7 @@ impl Case {
     /// Every configuration that can do the case does it, is compared with the oracle, and leaves what lies
     /// between the results alone. There is at least one; of those that a case names, on a Hopper.
     pub fn check<T: Number>(&self) -> Outcome {
-        if !has_forward()? {
+        if !has_plain()? {
             return Ok(());
         }
         let device = device()?;

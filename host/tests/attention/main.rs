@@ -12,6 +12,7 @@ mod ops_attention_ampere;
 mod ops_attention_append;
 mod ops_attention_backward;
 mod ops_attention_backward_functions;
+mod ops_attention_backward_mma;
 mod ops_attention_backward_packed;
 mod ops_attention_backward_whole;
 mod ops_attention_bias_gradient;

@@ -1,9 +1,15 @@
 //! Attention elsewhere than on Hopper: on software devices of other compute capabilities.
 
 use crate::attention_case::{Case, Number, Outcome, PLAIN, device};
+use crate::ops_attention_backward as backward;
 use half::{bf16, f16};
-use ironwarp::ops::attention::{Attention, Backward, Forward, Gradients, Heads, HeadsMut};
-use ironwarp::{DeviceBuffer, Error, Tensor};
+use ironwarp::ops::attention::{
+    Attention, Backward, Forward, Gradients, Heads, HeadsMut, Mask, MultiHead, Options, Projection,
+};
+use ironwarp::ops::tuning::{Tuner, Tuning};
+use ironwarp::{DeviceBuffer, Error, Stream, Tensor};
+use reference::attention::Sides;
+use std::cell::RefCell;
 use testkit::{Family, input};
 
 const SIDES: [usize; 4] = [1, 40, 2, 64];
@@ -44,9 +50,11 @@ fn ampere_computes_the_forward_pass() -> Outcome {
     Ok(())
 }
 
-#[test]
-fn gradients_are_refused_with_the_reason() -> Outcome {
-    testkit::own_process!("IRONWARP_DRIVER" = "soft", "IRONWARP_SOFT_ARCH" = "8.0");
+/// Runs the call that it gets.
+type Run<'r> = &'r dyn Fn(&Stream, Backward<'_>) -> ironwarp::Result<()>;
+
+/// Runs the backward pass of a small problem.
+fn gradients(run: Run<'_>) -> Outcome<Option<Error>> {
     let stream = device()?.stream()?;
     let x = DeviceBuffer::<bf16>::zeroed(&stream, SIDES.iter().product())?;
     let zeros = || DeviceBuffer::<bf16>::zeroed(&stream, x.len());
@@ -65,7 +73,58 @@ fn gradients_are_refused_with_the_reason() -> Outcome {
         keys: HeadsMut::new(&mut d_k, SIDES),
         values: HeadsMut::new(&mut d_v, SIDES),
     };
-    let error = Backward::new(forward, heads(), gradients).run(&stream).unwrap_err();
+    Ok(run(&stream, Backward::new(forward, heads(), gradients)).err())
+}
+
+#[test]
+fn ampere_computes_gradients() -> Outcome {
+    testkit::own_process!("IRONWARP_DRIVER" = "soft", "IRONWARP_SOFT_ARCH" = "8.0");
+    let chosen = RefCell::new(String::new());
+    for (size, head) in [(48, 64), (128, 128), (256, 256)] {
+        for is_deterministic in [false, true] {
+            let sides = Sides { batch: 1, queries: 70, keys: 90, heads: 2, kv_heads: 1, size };
+            let case = backward::Case { sides, right: Some(0), is_deterministic, ..backward::PLAIN };
+            case.check_as::<bf16>(|stream, call| {
+                chosen.replace(call.explain(stream)?.config.name().to_owned());
+                call.run(stream)
+            })?;
+            assert_eq!(*chosen.borrow(), format!("attention_mma_backward_bf16_{head}"));
+            case.check_as::<f16>(|stream, call| call.run(stream))?;
+        }
+    }
+    let tuner = Tuner::new(&device()?, Tuning::Measure);
+    backward::PLAIN.check_as::<bf16>(|stream, call| tuner.run(stream, call))?;
+    assert_eq!(tuner.len(), 1);
+    // A layer: attention, and products around it.
+    layer()
+}
+
+/// The gradients of a layer are finite, and the same bits in two runs.
+fn layer() -> Outcome {
+    let stream = device()?.stream()?;
+    let tensor = |seed, shape: &[usize]| {
+        Tensor::from_slice(&stream, shape, &input::<bf16>(Family::Uniform, seed, shape.iter().product()))
+    };
+    let (x, gradient) = (tensor(1, &[1, 20, 32])?, tensor(2, &[1, 20, 32])?);
+    let (w_qkv, w_out) = (tensor(3, &[4 * 16, 32])?, tensor(4, &[32, 2 * 16])?);
+    let (qkv, out) = (Projection { weight: &w_qkv, bias: None }, Projection { weight: &w_out, bias: None });
+    let layer = MultiHead::new(&x, qkv, out, 2, 1).options(Options { mask: Mask::CAUSAL, scale: None });
+    let (_, recorded) = layer.record(&stream)?;
+    let run = || -> Outcome<Vec<bf16>> {
+        let gradients = layer.backward(&recorded, &gradient).run(&stream)?;
+        Ok(gradients.qkv.weight.to_vec(&stream)?)
+    };
+    let first = run()?;
+    assert!(first.iter().all(|value| value.is_finite()) && first.iter().any(|value| *value != bf16::ZERO));
+    assert!(run()? == first, "other bits");
+    Ok(())
+}
+
+#[test]
+fn score_functions_are_refused_with_the_reason() -> Outcome {
+    testkit::own_process!("IRONWARP_DRIVER" = "soft", "IRONWARP_SOFT_ARCH" = "8.0");
+    let refused = gradients(&|stream, call| call.soft_cap(2.0)?.run(stream))?;
+    let error = refused.expect("no kernel of score functions");
     let text = error.to_string();
     assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
     assert!(text.contains("sm_80") && text.contains("9.0") && text.contains("\nhint: "), "{text}");
@@ -77,6 +136,8 @@ fn turing_has_no_attention() -> Outcome {
     testkit::own_process!("IRONWARP_DRIVER" = "soft", "IRONWARP_SOFT_ARCH" = "7.5");
     let text = chosen::<bf16>(64)?;
     assert!(text.contains("Ampere") && text.contains("\nhint: "), "{text}");
+    let text = gradients(&|stream, call| call.run(stream))?.expect("no kernel").to_string();
+    assert!(text.contains("8.0") && text.contains("\nhint: "), "{text}");
     Ok(())
 }
 
@@ -84,5 +145,7 @@ fn turing_has_no_attention() -> Outcome {
 fn blackwell_computes_it_too() -> Outcome {
     testkit::own_process!("IRONWARP_DRIVER" = "soft", "IRONWARP_SOFT_ARCH" = "12.0");
     assert_eq!(chosen::<bf16>(64)?, "attention_mma_bf16_64");
+    let error = gradients(&|stream, call| call.run(stream))?;
+    assert!(error.is_none(), "{error:?}");
     Ok(())
 }

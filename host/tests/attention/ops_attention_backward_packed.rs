@@ -1,6 +1,7 @@
 //! The backward pass of packed sequences against the oracle of `reference`, each sequence for itself.
 
-use crate::attention_case::{Lengths, Number, Outcome, device, is_hopper};
+use crate::attention_case::{Lengths, Number, Outcome, device, has_plain, is_hopper};
+use crate::ops_attention_backward_mma::run as run_by_mma;
 use half::{bf16, f16};
 use ironwarp::ops::attention::{Attention, Backward, Forward, Gradients, Heads, HeadsMut, Mask, Packed};
 use ironwarp::tensor::DType;
@@ -22,6 +23,8 @@ struct Case {
     right: Option<u32>,
     is_deterministic: bool,
     soft_cap: Option<f32>,
+    /// By the kernels for Ampere and later, also on a Hopper.
+    by_mma: bool,
     /// A sequence whose operands are no numbers; its gradients are not looked at.
     spoiled: Option<usize>,
 }
@@ -36,6 +39,7 @@ const PLAIN: Case = Case {
     spoiled: None,
     is_deterministic: false,
     soft_cap: None,
+    by_mma: false,
 };
 
 /// The operands' and gradients' elements.
@@ -122,6 +126,7 @@ impl Case {
             .deterministic(self.is_deterministic);
         match self.soft_cap {
             Some(cap) => backward.soft_cap(cap)?.run(&stream)?,
+            None if self.by_mma => run_by_mma(&stream, backward)?,
             None => backward.run(&stream)?,
         }
         let got = [d_q.to_vec(&stream)?, d_k.to_vec(&stream)?, d_v.to_vec(&stream)?];
@@ -129,7 +134,7 @@ impl Case {
     }
 
     fn check<T: Number>(&self) -> Outcome {
-        if !is_hopper()? {
+        if !(if self.soft_cap.is_some() { is_hopper()? } else { has_plain()? }) {
             return Ok(());
         }
         let Results { inputs, got } = self.compute::<T>()?;
@@ -220,6 +225,22 @@ fn sequences_do_not_spoil_each_other() -> Outcome {
     Ok(())
 }
 
+/// The kernels for Ampere and later.
+#[test]
+fn by_mma() -> Outcome {
+    const SHORT: Lengths = &[[70, 70], [1, 130], [0, 5], [3, 0], [65, 9]];
+    for size in [64, 40, 128, 256] {
+        let case = Case { lengths: SHORT, size, heads: 2, kv_heads: 1, by_mma: true, ..PLAIN };
+        case.check::<bf16>()?;
+        Case { right: Some(0), ..case }.check::<f16>()?;
+        for spoiled in [0, 1, 4] {
+            Case { spoiled: Some(spoiled), heads: 1, ..case }.check::<bf16>()?;
+        }
+    }
+    Case { lengths: &[], by_mma: true, ..PLAIN }.check::<bf16>()?;
+    Case { lengths: &[[0, 0], [0, 4]], by_mma: true, ..PLAIN }.check::<bf16>()
+}
+
 #[test]
 fn no_sequences() -> Outcome {
     Case { lengths: &[], ..PLAIN }.check::<bf16>()?;
@@ -240,7 +261,7 @@ fn wrong_row_numbers_do_no_harm() -> Outcome {
     let queries = DeviceBuffer::from_slice(&stream, &[-5, 3, 1000, 1000, i32::MAX])?;
     let keys = DeviceBuffer::from_slice(&stream, &[70, i32::MIN, i32::MAX, 81, 90])?;
     let heads = |x| Heads::new::<bf16>(x, sides);
-    for is_deterministic in [false, true] {
+    for (is_deterministic, by_mma) in [(false, false), (true, false), (false, true)] {
         let (mut d_q, mut d_k, mut d_v) = (gradient()?, gradient()?, gradient()?);
         let forward = Forward {
             queries: heads(&x),
@@ -254,10 +275,14 @@ fn wrong_row_numbers_do_no_harm() -> Outcome {
             keys: HeadsMut::new(&mut d_k, sides),
             values: HeadsMut::new(&mut d_v, sides),
         };
-        Backward::new(forward, heads(&x), gradients)
+        let backward = Backward::new(forward, heads(&x), gradients)
             .packed(Packed::new(&queries, &keys, 80, 80))
-            .deterministic(is_deterministic)
-            .run(&stream)?;
+            .deterministic(is_deterministic);
+        if by_mma {
+            run_by_mma(&stream, backward)?
+        } else {
+            backward.run(&stream)?
+        }
         assert!(d_q.to_vec(&stream)?.iter().all(|value| *value == bf16::ZERO));
     }
     Ok(())

@@ -5,10 +5,11 @@ use std::cell::RefCell;
 
 use crate::attention_case::{Case, Number, Outcome, PLAIN, Setup, device, is_hopper};
 use crate::ops_attention_backward::{Case as Backward, PLAIN as PLAIN_BACKWARD};
+use crate::ops_attention_backward_mma::run as run_by_mma;
 use half::{bf16, f16};
-use ironwarp::ops::attention::candidates;
+use ironwarp::ops::attention::{Backward as Call, candidates};
 use ironwarp::tensor::DType;
-use ironwarp::{DeviceBuffer, Error};
+use ironwarp::{DeviceBuffer, Error, Result as Done, Stream};
 use reference::attention::Sides;
 use testkit::{Family, compare, tolerance};
 
@@ -91,6 +92,15 @@ fn sinks_beside_a_function() -> Outcome {
 
 /// Gradients of the operands and of the sinks, the latter the same bits in two runs.
 fn gradients<T: Number + PartialEq>(case: &Backward, sinks: &[f32]) -> Outcome {
+    gradients_as::<T>(case, sinks, |stream, backward| backward.run(stream))
+}
+
+/// The same as this runs the backward pass.
+fn gradients_as<T: Number + PartialEq>(
+    case: &Backward,
+    sinks: &[f32],
+    run: impl Fn(&Stream, Call<'_>) -> Done<()>,
+) -> Outcome {
     if !is_hopper()? {
         return Ok(());
     }
@@ -101,7 +111,7 @@ fn gradients<T: Number + PartialEq>(case: &Backward, sinks: &[f32]) -> Outcome {
         &exact(sinks),
         |score, _| Some(score),
         |stream, attention| attention.sinks(&scores).run(stream),
-        |stream, backward| backward.sinks(&scores, &mut *made.borrow_mut()).run(stream),
+        |stream, backward| run(stream, backward.sinks(&scores, &mut *made.borrow_mut())),
     )?;
     let [value, magnitude] = want.ok_or("no kernel")?.sinks;
     let row = match T::DTYPE {
@@ -112,6 +122,14 @@ fn gradients<T: Number + PartialEq>(case: &Backward, sinks: &[f32]) -> Outcome {
     let what = format!("the gradients of sinks of {case:?}");
     compare::accumulated(&what, &got, &value, &magnitude, &[sinks.len()], row.tolerance())?;
     Ok(())
+}
+
+/// By the kernels for Ampere and later: gradients of the operands; those of sinks have one kernel.
+#[test]
+fn gradients_beside_sinks_by_mma() -> Outcome {
+    let sides = Sides { batch: 1, queries: 70, keys: 90, heads: 2, kv_heads: 1, size: 64 };
+    let case = Backward { sides, right: Some(0), ..PLAIN_BACKWARD };
+    gradients_as::<bf16>(&case, &SINKS[1..3], run_by_mma)
 }
 
 #[test]

@@ -130,7 +130,7 @@ macro_rules! score_kernels {
                 sums: *mut f32,
                 key_rows: *mut u16,
                 value_rows: *mut u16,
-                strides: $crate::sm90::backward::arguments::ResultStrides,
+                strides: $crate::backward::ResultStrides,
                 order: *mut u32,
                 first_queries: *const i32,
                 first_keys: *const i32,
@@ -138,7 +138,7 @@ macro_rules! score_kernels {
                 lists: $crate::block_lists::ListParams,
                 words: *const u32,
             ) {
-                use $crate::sm90::backward::{arguments, instances, main_pass, order::Order};
+                use $crate::{backward::order::Order, sm90::backward::{arguments, instances, main_pass}};
                 // SAFETY: the caller's contract.
                 unsafe {
                     main_pass::run::<$crate::sm90::config::With<instances::$backward_config, $function>>(

@@ -36,15 +36,14 @@
 //! lie one behind the other ([`Packed`]).
 //!
 //! # How it is computed
-//! By [`attention::sm90`] on Hopper. The forward pass without a score function runs on Ampere and later, by
+//! By [`attention::sm90`] on Hopper. Without a score function both passes run on Ampere and later, by
 //! [`attention::mma`](mod@attention::mma). Tensor cores multiply 16-bit elements and sum in f32. Scores, the
 //! softmax and the running sums are f32. Weights are rounded to the element type before they multiply V. No
 //! matrix of scores is stored. A head size between those of the kernels takes the next larger kernel, with
 //! rows padded by zeros. [`Attention::explain`] returns the choice and its reason.
 //!
 //! A configuration gives the same bits in every run; a [`Tuner`](super::tuning::Tuner) measures which is the
-//! fastest. All gradients do on request
-//! ([`Backward::deterministic`]).
+//! fastest. All gradients do on request ([`Backward::deterministic`]); on other devices than Hopper always.
 //!
 //! [`Attention::sinks`] adds a key without a value to each head, as models with attention sinks do.
 //!

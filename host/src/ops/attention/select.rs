@@ -46,13 +46,19 @@ pub trait Row: Copy + PartialEq + Send + Sync + 'static {
     fn shared(&self) -> u32;
     /// How long it should take, microseconds: an estimate.
     fn estimate_us(&self, problem: &Problem, device: DeviceCapabilities) -> f64;
+    /// Whether it is for Hopper, else for Ampere and later.
+    fn is_hopper(&self) -> bool;
     /// Why a device of this architecture cannot run it.
     fn refuses_arch(&self, arch: Arch) -> Option<&'static str> {
-        (!arch.is_hopper()).then_some(FOR_HOPPER)
+        match self.is_hopper() {
+            true => (!arch.is_hopper()).then_some("wants a device of compute capability 9.0"),
+            false => (arch.major < 8).then_some("wants a device of compute capability 8.0 or more"),
+        }
     }
-    /// Kernels of a lower rank are taken first, whatever the estimates.
-    fn rank(&self, _: Arch) -> u32 {
-        0
+    /// Kernels of a lower rank are taken first, whatever the estimates. Hopper's own kernels were timed
+    /// there, and the others were not.
+    fn rank(&self, arch: Arch) -> u32 {
+        u32::from(arch.is_hopper() && !self.is_hopper())
     }
     /// Why the kernel cannot do a problem that others of its rows can.
     fn refuses(&self, _: &Problem) -> Option<&'static str> {
@@ -82,15 +88,12 @@ impl Row for Entry {
         self.shared
     }
 
-    fn estimate_us(&self, problem: &Problem, device: DeviceCapabilities) -> f64 {
-        START_US + busy_us(self, problem, device)
+    fn is_hopper(&self) -> bool {
+        self.is_hopper
     }
 
-    fn refuses_arch(&self, arch: Arch) -> Option<&'static str> {
-        match self.is_hopper {
-            true => (!arch.is_hopper()).then_some(FOR_HOPPER),
-            false => (arch.major < 8).then_some("wants a device of compute capability 8.0 or more"),
-        }
+    fn estimate_us(&self, problem: &Problem, device: DeviceCapabilities) -> f64 {
+        START_US + busy_us(self, problem, device)
     }
 
     fn refuses(&self, problem: &Problem) -> Option<&'static str> {
@@ -103,11 +106,6 @@ impl Row for Entry {
         }
     }
 
-    /// Hopper's own kernels were timed there, and the others were not.
-    fn rank(&self, arch: Arch) -> u32 {
-        u32::from(arch.is_hopper() && !self.is_hopper)
-    }
-
     fn none_of(_: &'static [Self], problem: &Problem, device: &Device) -> Error {
         invalid(
             "the problem",
@@ -117,8 +115,6 @@ impl Row for Entry {
         )
     }
 }
-
-const FOR_HOPPER: &str = "wants a device of compute capability 9.0";
 
 /// A kernel's floating-point operations a microsecond of one multiprocessor, and the time of a tile's begin
 /// and end in that of its blocks: a 132nd of an H200's with lengths from 512 to 16384 (2026-11-24).
@@ -158,17 +154,19 @@ const fn speed(entry: &Entry) -> (f64, f64) {
 pub(super) type Table = &'static [Entry];
 
 /// The kernels of operands in 16 bits without a score function: Hopper's, then those of `mma.sync`.
-pub(super) const TABLE: Table = &{
-    let mut all = [HOPPER_TABLE[0]; HOPPER_TABLE.len() + mma::instances::TABLE.len()];
+pub(super) const TABLE: Table =
+    &joined::<_, { HOPPER_TABLE.len() + mma::instances::TABLE.len() }>(HOPPER_TABLE, mma::instances::TABLE);
+
+/// One table of two, of `ROWS` rows in all.
+pub(super) const fn joined<E: Copy, const ROWS: usize>(first: &[E], then: &[E]) -> [E; ROWS] {
+    let mut all = [first[0]; ROWS];
     let mut place = 0;
-    while place < all.len() {
-        let behind = place.saturating_sub(HOPPER_TABLE.len());
-        all[place] =
-            if place < HOPPER_TABLE.len() { HOPPER_TABLE[place] } else { mma::instances::TABLE[behind] };
+    while place < ROWS {
+        all[place] = if place < first.len() { first[place] } else { then[place - first.len()] };
         place += 1;
     }
     all
-};
+}
 
 const SAME_ROWS: &str = "its rows are as long";
 const LONGER_ROWS: &str = "its rows are longer, filled up with zeros";
@@ -343,9 +341,9 @@ pub(super) fn best<E: Row>(table: &'static [E], problem: &Problem, device: &Devi
 mod tests {
     use super::{DeviceCapabilities, TABLE, ask, fp8};
     use crate::arch::Arch;
+    use crate::ops::attention::backward::TABLE as BACKWARD;
     use crate::ops::attention::{Mask, Problem};
     use crate::tensor::DType;
-    use attention::sm90::backward::instances::TABLE as BACKWARD;
 
     const HOPPER: DeviceCapabilities =
         DeviceCapabilities { arch: Arch { major: 9, minor: 0 }, sm_count: 132, shared_bytes: 227 * 1024 };
@@ -509,5 +507,24 @@ mod tests {
         }
         let (can, cannot) = of(Arch { major: 7, minor: 5 }, 64 * 1024);
         assert!(can.is_empty() && cannot.iter().all(|of| of.why.contains("compute capability")), "{can:?}");
+    }
+    #[test]
+    fn gradients_have_kernels_for_ampere_and_later() {
+        let is_own = |name: &str| name.contains("_mma_");
+        let names = |problem: &Problem, device| -> Vec<_> {
+            ask(BACKWARD, problem, device).0.iter().map(|candidate| candidate.config.name()).collect()
+        };
+        for (major, minor, kib) in [(8, 0, 163), (8, 6, 99), (8, 9, 99), (10, 0, 227), (12, 0, 99)] {
+            let arch = Arch { major, minor };
+            let device = DeviceCapabilities { arch, sm_count: 108, shared_bytes: kib * 1024 };
+            for length in [1, 70, 4096] {
+                let names = names(&Problem { queries: length, keys: length, ..PROBLEM }, device);
+                assert_eq!((names[0], names.len()), ("attention_mma_backward_bf16_64", 3), "{arch}");
+                assert!(names.iter().all(|name| is_own(name)), "{arch}: {names:?}");
+            }
+        }
+        let names = names(&PROBLEM, HOPPER);
+        let first = names.iter().position(|name| is_own(name));
+        assert_eq!(first, Some(names.len() - 3), "those that were timed come first: {names:?}");
     }
 }

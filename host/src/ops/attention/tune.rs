@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 
 use attention::compiled::Compiled;
-use attention::sm90::backward::instances::{Entry as BackwardEntry, TABLE as BACKWARD_TABLE};
+use attention::sm90::backward::instances::Entry as BackwardEntry;
 use attention::sm90::instances::Entry;
 use cuda_std::kernel::{StructArgs, Value};
 
@@ -14,7 +14,7 @@ use crate::memory::{DeviceBuffer, DeviceViewMut};
 use crate::ops::tuning::{Call, Source, Spare, Task};
 use crate::stream::Stream;
 
-use super::backward::{Backward, BackwardKernels, Gradients, ModifiedBackward};
+use super::backward::{Backward, BackwardKernels, Gradients, ModifiedBackward, TABLE as BACKWARD_TABLE};
 use super::config::{Candidate, Choice, Config};
 use super::function::{ForwardKernels, Modified};
 use super::heads::HeadsMut;

@@ -62,10 +62,12 @@ enum Way {
     Packed,
     /// A block has all keys of a head.
     WholeHeads,
+    /// By the kernels for Ampere and later.
+    Mma,
 }
 
 impl Way {
-    const ALL: [Way; 4] = [Way::OneBlockOfKeys, Way::Deterministic, Way::Packed, Way::WholeHeads];
+    const ALL: [Way; 5] = [Way::OneBlockOfKeys, Way::Deterministic, Way::Packed, Way::WholeHeads, Way::Mma];
 
     /// Whether there are kernels for rows of this length.
     fn is_for(self, size: usize) -> bool {
@@ -74,13 +76,14 @@ impl Way {
 
     /// Whether a kernel does it so.
     fn is_of(self, config: &Config) -> bool {
-        config.name().contains("_whole_") == (self == Way::WholeHeads)
+        let of = |part, way| config.name().contains(part) == (self == way);
+        of("_whole_", Way::WholeHeads) && of("_mma_", Way::Mma)
     }
 
     /// Queries and keys.
     const fn rows(self) -> [usize; 2] {
         match self {
-            Way::Deterministic | Way::WholeHeads => [150, 300],
+            Way::Deterministic | Way::WholeHeads | Way::Mma => [150, 300],
             Way::OneBlockOfKeys | Way::Packed => [150, 100],
         }
     }

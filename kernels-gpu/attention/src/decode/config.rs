@@ -35,6 +35,18 @@ pub enum ElementType {
     F16,
 }
 
+impl ElementType {
+    /// As tables of kernels name it.
+    #[cfg(not(target_arch = "nvptx64"))]
+    #[must_use]
+    pub const fn operand(self) -> cuda_std::wgmma::ElementType {
+        match self {
+            Self::Bf16 => cuda_std::wgmma::ElementType::Bf16,
+            Self::F16 => cuda_std::wgmma::ElementType::F16,
+        }
+    }
+}
+
 /// An element type of queries, keys, values and results.
 pub trait Element: Copy + 'static {
     /// Which one.

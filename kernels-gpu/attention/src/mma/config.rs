@@ -5,7 +5,8 @@ use primitives::shared_plan::SharedPlan;
 use primitives::warp::LANES;
 use primitives::{shared_bytes, shared_plan};
 
-use crate::decode::config::{Element, UNIT};
+use super::tile::{Height, Shape, check};
+use crate::decode::config::Element;
 use crate::softmax::Scores;
 
 /// Warps of a block.
@@ -19,7 +20,7 @@ pub const BLOCK_M: u32 = WARPS * WARP_ROWS;
 /// Keys of a step of `P V`.
 pub const STEP_KEYS: u32 = 16;
 /// Bytes of shared memory that a block can have on every device since Ampere: that of 8.6 and 8.9.
-const SHARED_BYTES: u32 = 99 * 1024;
+pub(super) const SHARED_BYTES: u32 = 99 * 1024;
 
 /// A kernel. Constants with values follow from the others.
 pub trait Config: Copy + 'static {
@@ -38,27 +39,24 @@ pub trait Config: Copy + 'static {
     const BLOCK_N: u32 = size_of::<Self::Scores>() as u32 / 4 * LANES / WARP_ROWS;
     /// Largest head size.
     const HEAD: u32 = size_of::<Self::Result>() as u32 / 4 * LANES / WARP_ROWS;
-    /// Bytes of a row in shared memory.
-    const ROW_BYTES: u32 = Self::HEAD * 2;
-    /// Units of 16 bytes of it.
-    const UNITS: u32 = Self::HEAD / UNIT;
-    /// Rows that the block copies at a time.
-    const ROWS: u32 = THREADS / Self::UNITS;
     /// Bytes of a block of keys, or of values.
-    const TILE_BYTES: u32 = Self::BLOCK_N * Self::ROW_BYTES;
+    const TILE_BYTES: u32 = Self::BLOCK_N * <Self as Shape>::BYTES;
     /// Bytes of shared memory of a block.
     const SHARED: u32 = Plan::<Self>::TOTAL;
 
     /// Checks that hold for every kernel; named in a `const` block of it.
     const CHECKED: () = {
         assert!(Self::SHARED <= SHARED_BYTES, "shared memory of a block");
-        assert!(Self::UNITS >= 8 && Self::HEAD <= 256, "the swizzle has eight units; loops are counted out");
-        assert!(Self::BLOCK_N == 32 || Self::BLOCK_N == 64, "blocks that are copied; whole steps");
-        assert!(
-            Self::BLOCK_N.is_multiple_of(Self::ROWS) && BLOCK_M <= 16 * Self::ROWS,
-            "copies, counted out"
-        );
+        assert!(Self::BLOCK_N == 32 || Self::BLOCK_N == 64, "whole steps");
+        check::<Self, Queries<Self>>();
+        check::<Self, Stage<Self>>();
     };
+}
+
+impl<C: Config> Shape for C {
+    type Element = <C as Config>::Element;
+    const HEAD: u32 = <C as Config>::HEAD;
+    const THREADS: u32 = THREADS;
 }
 
 shared_plan! {
@@ -73,10 +71,18 @@ shared_plan! {
 
 shared_bytes! {
     /// Rows of queries.
-    pub struct Queries<C: Config>(BLOCK_M * C::ROW_BYTES, align 128);
+    pub struct Queries<C: Config>(BLOCK_M * <C as Shape>::BYTES, align 128);
 }
 
 shared_bytes! {
     /// A block of keys, then one of values.
     pub struct Stage<C: Config>(2 * C::TILE_BYTES, align 128);
+}
+
+impl<C: Config> Height for Queries<C> {
+    const LINES: u32 = BLOCK_M;
+}
+
+impl<C: Config> Height for Stage<C> {
+    const LINES: u32 = C::BLOCK_N;
 }

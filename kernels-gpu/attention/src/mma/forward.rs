@@ -1,17 +1,14 @@
 //! The pass of a block: see [`super`] for the picture.
 
 use cuda_std::warp::{FULL_MASK, sync_warp, warp_vote_any};
-use cuda_std::{KernelArgs, async_copy, grid, matrix, misc, shared, thread, vector};
-use layout::{UNIT_BYTES, swizzle_units};
+use cuda_std::{KernelArgs, grid, shared, thread};
 use primitives::pipeline::{Block, CopyPipeline};
 use primitives::shared_plan::SharedType;
 use primitives::unroll;
-use primitives::warp::LANES;
 
-use super::config::{BLOCK_M, Config, Plan, STEP_KEYS, Stage, WARP_ROWS};
-use crate::decode::config::{Element, UNIT};
-use crate::lines::Lines;
-use crate::problem::{AttentionParams, KeyBlocks, Packing, Sequence, Strides, Tile, Tiles, Visible};
+use super::config::{BLOCK_M, Config, Plan, Queries, Stage, WARP_ROWS};
+use super::tile::{Place, Source, Target, add_product, copy, copy_pair, hide_keys, place, products, store};
+use crate::problem::{AttentionParams, KeyBlocks, Packing, Sequence, Strides, Tile, Tiles};
 use crate::softmax::{Rows, scale_rows, sink_of};
 
 /// Where the rows that are read lie.
@@ -99,7 +96,7 @@ impl<C: Config> Pass<'_, C> {
             }
             let (factors, logarithms) = rows.finish(sink_of(sinks, self.tile.head));
             scale_rows(&mut result, factors);
-            self.store(&result);
+            store::<C, _>(params, self.shared.queries(), &result, self);
             self.logarithms(logarithms);
         }
     }
@@ -134,7 +131,7 @@ impl<C: Config> Pass<'_, C> {
                 now -= 1;
                 let stage = ring_base + ring.wait();
                 copy_next(&mut ring, &mut ahead);
-                let mut scores = self.scores(stage);
+                let mut scores: C::Scores = products::<C, _>(self.shared.queries(), stage);
                 if blocks.is_partial(now) {
                     self.hide(&mut scores, now * C::BLOCK_N);
                 }
@@ -143,7 +140,7 @@ impl<C: Config> Pass<'_, C> {
                 if warp_vote_any(FULL_MASK, factors[0] != 1.0 || factors[1] != 1.0) {
                     scale_rows(result, factors);
                 }
-                self.add_values(stage + C::TILE_BYTES, &scores, result);
+                add_product::<C, _, _>(result, &scores, stage + C::TILE_BYTES);
                 ring.release();
             }
             // Results take the place of the queries.
@@ -158,13 +155,14 @@ impl<C: Config> Pass<'_, C> {
     /// As for [`run`](Self::run).
     #[inline(always)]
     unsafe fn copy_queries(self) {
-        let Arguments { strides, queries, .. } = self.arguments;
+        let Arguments { params, strides, queries, .. } = self.arguments;
         let Self { tile, sequence, .. } = self;
         let row = sequence.first_query + tile.first_row;
         let first = queries.wrapping_add(strides.queries.at(row, tile.head, sequence.matrix));
         let rows = sequence.queries - tile.first_row;
+        let from = Source { first, stride: strides.queries.row, rows };
         // SAFETY: the caller's contract.
-        unsafe { self.copy::<{ BLOCK_M }>(self.shared.queries(), first, strides.queries.row, rows) }
+        unsafe { copy::<C, Queries<C>>(params, self.shared.queries(), from) }
     }
 
     /// Starts the copies of a block of keys, and of its values: zeros behind the last key.
@@ -178,181 +176,17 @@ impl<C: Config> Pass<'_, C> {
         let (first, head) = (block * C::BLOCK_N, tile.head / params.group.max(1));
         let rows = sequence.keys - first;
         let row = sequence.first_key + first;
-        unroll!(WHICH in 0..2, {
-            let (data, strides) = [(keys, strides.keys), (values, strides.values)][WHICH];
-            let from = data.wrapping_add(strides.at(row, head, sequence.matrix));
-            let to = stage + WHICH as u32 * C::TILE_BYTES;
-            // SAFETY: the caller's contract.
-            unsafe {
-                if C::BLOCK_N == 64 {
-                    self.copy::<64>(to, from, strides.row, rows);
-                } else {
-                    self.copy::<32>(to, from, strides.row, rows);
-                }
-            }
-        });
-    }
-
-    /// Starts the thread's copies of `LINES` rows: one unit of 16 bytes of every `C::ROWS`-th one. Those of
-    /// rows behind `rows`, and of columns behind the head's, are zeros.
-    ///
-    /// # Safety
-    /// So many rows are readable from there on; nobody reads where they come to.
-    #[inline(always)]
-    unsafe fn copy<const LINES: u32>(self, to: u32, from: *const u16, stride: u64, rows: u32) {
-        // Opaque, so that each block computes these numbers anew and keeps none in registers.
-        let thread = misc::opaque(thread::thread_idx_x());
-        let (row, unit) = (thread / C::UNITS, thread % C::UNITS);
-        let has_column = unit * UNIT < self.arguments.params.head_size;
-        let column = if has_column { unit * UNIT } else { 0 };
-        unroll!(I in 0..16, {
-            if (I as u32) < LINES / C::ROWS {
-                let line = row + I as u32 * C::ROWS;
-                let (is_there, at) = (line < rows, line.min(rows - 1));
-                let source = from.wrapping_add((u64::from(at) * stride) as usize + column as usize);
-                let place = to + line * C::ROW_BYTES + swizzle_units(unit, line) * UNIT_BYTES;
-                let bytes = if is_there && has_column { UNIT_BYTES } else { 0 };
-                // SAFETY: a unit of a row that there is; this thread's place.
-                unsafe { async_copy::copy_cg_zfill(place, source, bytes) }
-            }
-        });
-    }
-
-    /// Number of the thread's warp, and of the thread in it.
-    #[inline(always)]
-    fn place(self) -> (u32, u32) {
-        let thread = thread::thread_idx_x();
-        (thread / LANES, thread % LANES)
-    }
-
-    /// `S = Q K^T` of the warp's rows.
-    ///
-    /// # Safety
-    /// The whole warp calls it; the stage is full.
-    #[inline(always)]
-    unsafe fn scores(self, stage: u32) -> C::Scores {
-        let (warp, lane) = self.place();
-        // Matrices: rows 0.. and 8.., unit 0; then unit 1.
-        let line = warp * WARP_ROWS + lane % 16;
-        let rows = Lines::of_tile(self.shared.queries(), C::ROW_BYTES, line, lane / 16);
-        // Matrices: keys 0.., unit 0 and unit 1; then keys 8...
-        let keys = Lines::of_tile(stage, C::ROW_BYTES, lane / 16 * 8 + lane % 8, lane / 8 % 2);
-        // SAFETY: arrays of f32 may be all zero bits.
-        let mut scores: C::Scores = unsafe { core::mem::zeroed() };
-        let x = scores.as_mut();
-        unroll!(STEP in 0..16, {
-            if STEP < (C::HEAD / 16) as usize {
-                // SAFETY: units of the queries; the whole warp is here.
-                let a = unsafe { matrix::ldmatrix_x4(rows.at(STEP)) };
-                unroll!(GROUP in 0..8, {
-                    if GROUP < (C::BLOCK_N / STEP_KEYS) as usize {
-                        let at = keys.at(STEP) + GROUP as u32 * (STEP_KEYS * C::ROW_BYTES);
-                        // SAFETY: units of the stage; the whole warp is here.
-                        unsafe {
-                            let b = matrix::ldmatrix_x4(at);
-                            multiply::<C::Element>(x, 8 * GROUP, a, [b[0], b[1]]);
-                            multiply::<C::Element>(x, 8 * GROUP + 4, a, [b[2], b[3]]);
-                        }
-                    }
-                });
-            }
-        });
-        scores
-    }
-
-    /// `O += P V` of the warp's rows.
-    ///
-    /// # Safety
-    /// The whole warp calls it; the values lie there.
-    #[inline(always)]
-    unsafe fn add_values(self, values: u32, weights: &C::Scores, result: &mut C::Result) {
-        let (_, lane) = self.place();
-        // Matrices: keys 0.. and 8.., unit 0; then unit 1.
-        let lines = Lines::of_tile(values, C::ROW_BYTES, lane % 16, lane / 16);
-        let (x, result) = (weights.as_ref(), result.as_mut());
-        unroll!(GROUP in 0..8, {
-            if GROUP < (C::BLOCK_N / STEP_KEYS) as usize {
-                let pack = |at: usize| C::Element::pack(x[8 * GROUP + at], x[8 * GROUP + at + 1]);
-                let a = [pack(0), pack(2), pack(4), pack(6)];
-                unroll!(PAIR in 0..16, {
-                    if PAIR < (C::HEAD / 16) as usize {
-                        let at = lines.at(PAIR) + GROUP as u32 * (STEP_KEYS * C::ROW_BYTES);
-                        // SAFETY: units of the stage; the whole warp is here.
-                        unsafe {
-                            let b = matrix::ldmatrix_x4_trans(at);
-                            multiply::<C::Element>(result, 8 * PAIR, a, [b[0], b[1]]);
-                            multiply::<C::Element>(result, 8 * PAIR + 4, a, [b[2], b[3]]);
-                        }
-                    }
-                });
-            }
-        });
+        let pair = [(keys, strides.keys), (values, strides.values)];
+        let at = Place { row, head, matrix: sequence.matrix, rows };
+        // SAFETY: the caller's contract.
+        unsafe { copy_pair::<C, Stage<C>>(params, stage, pair, at) }
     }
 
     /// Sets the scores of keys that a row does not see to minus infinity, of a block from `first_key` on.
     #[inline(always)]
     fn hide(self, scores: &mut C::Scores, first_key: u32) {
         let Self { sequence, tile, .. } = self;
-        let (warp, lane) = self.place();
-        let band = self.arguments.params.band;
-        let row = tile.first_row + warp * WARP_ROWS + lane / 4;
-        let diagonal = band.diagonal(sequence.queries, sequence.keys) + row as i32;
-        let rows = [band.visible(diagonal, sequence.keys), band.visible(diagonal + 8, sequence.keys)];
-        let key = first_key + lane % 4 * 2;
-        let x = scores.as_mut();
-        unroll!(STEP in 0..16, {
-            if STEP < (C::BLOCK_N / 8) as usize {
-                unroll!(I in 0..4, {
-                    let key = key + 8 * STEP as u32 + (I % 2) as u32;
-                    let Visible { first, end } = rows[I / 2];
-                    if key < first || key >= end {
-                        x[4 * STEP + I] = f32::NEG_INFINITY;
-                    }
-                });
-            }
-        });
-    }
-
-    /// Stores the results of the warp's rows, through the place of its queries.
-    ///
-    /// # Safety
-    /// The whole warp calls it, and has read its queries.
-    #[inline(always)]
-    unsafe fn store(self, result: &C::Result) {
-        let Arguments { params, output, .. } = self.arguments;
-        let Self { sequence, tile, shared, .. } = self;
-        let (warp, lane) = self.place();
-        let place =
-            |line: u32, unit| shared.queries() + line * C::ROW_BYTES + swizzle_units(unit, line) * UNIT_BYTES;
-        let first = warp * WARP_ROWS;
-        let values = result.as_ref();
-        // SAFETY: places of the warp's rows; rows of the sequence.
-        unsafe {
-            unroll!(STEP in 0..32, {
-                if STEP < C::UNITS as usize {
-                    unroll!(HALF in 0..2, {
-                        let to = place(first + lane / 4 + 8 * HALF as u32, STEP as u32) + lane % 4 * 4;
-                        let at = 4 * STEP + 2 * HALF;
-                        vector::store_shared(to, C::Element::pack(values[at], values[at + 1]));
-                    });
-                }
-            });
-            sync_warp(FULL_MASK);
-            let to = output
-                .wrapping_add(sequence.matrix as usize * params.output_matrix as usize)
-                .wrapping_add(tile.head as usize * params.output_head as usize);
-            let mut index = lane;
-            while index < WARP_ROWS * C::UNITS {
-                let (line, unit) = (first + index / C::UNITS, index % C::UNITS);
-                let row = tile.first_row + line;
-                if row < sequence.queries && unit * UNIT < params.head_size {
-                    let words: [u32; 4] = vector::load_shared_v4(place(line, unit));
-                    let row = (sequence.first_query + row) as usize * params.output_row as usize;
-                    vector::store_v4(to.wrapping_add(row + (unit * UNIT) as usize).cast::<u32>(), words);
-                }
-                index += LANES;
-            }
-        }
+        hide_keys::<C, _>(self.arguments.params, scores, sequence, tile.first_row, first_key);
     }
 
     /// Stores the log-sum-exps of the thread's rows, if they are wanted.
@@ -363,7 +197,7 @@ impl<C: Config> Pass<'_, C> {
     unsafe fn logarithms(self, logarithms: [f32; 2]) {
         let Arguments { params, log_sum_exp, .. } = self.arguments;
         let Self { sequence, tile, .. } = self;
-        let (warp, lane) = self.place();
+        let (warp, lane) = place();
         if log_sum_exp.is_null() || !lane.is_multiple_of(4) {
             return;
         }
@@ -379,14 +213,24 @@ impl<C: Config> Pass<'_, C> {
     }
 }
 
-/// Adds a product to four of a thread's sums, from `at` on.
-///
-/// # Safety
-/// The whole warp calls it.
-#[inline(always)]
-unsafe fn multiply<E: Element>(sums: &mut [f32], at: usize, a: [u32; 4], b: [u32; 2]) {
-    let four = [sums[at], sums[at + 1], sums[at + 2], sums[at + 3]];
-    // SAFETY: the caller's contract.
-    let four = unsafe { E::multiply(a, b, four) };
-    unroll!(I in 0..4, { sums[at + I] = four[I]; });
+/// O.
+impl<C: Config> Target for Pass<'_, C> {
+    #[inline(always)]
+    fn first(self) -> *mut u16 {
+        let Arguments { params, output, .. } = self.arguments;
+        output
+            .wrapping_add(self.sequence.matrix as usize * params.output_matrix as usize)
+            .wrapping_add(self.tile.head as usize * params.output_head as usize)
+    }
+
+    #[inline(always)]
+    fn has(self, line: u32) -> bool {
+        self.tile.first_row + line < self.sequence.queries
+    }
+
+    #[inline(always)]
+    fn row(self, line: u32) -> usize {
+        let row = self.tile.first_row + line;
+        (self.sequence.first_query + row) as usize * self.arguments.params.output_row as usize
+    }
 }

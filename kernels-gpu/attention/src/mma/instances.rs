@@ -68,16 +68,12 @@ macro_rules! kernels {
 #[cfg(not(target_arch = "nvptx64"))]
 mod host {
     use super::super::config::{BLOCK_M, Config, THREADS};
-    use crate::decode::config::{Element, ElementType};
+    use crate::decode::config::Element;
     use crate::sm90::instances::Entry;
-    use cuda_std::wgmma;
 
     /// The table's row for a kernel.
     pub const fn entry<C: Config>(name: &'static str) -> Entry {
-        let element = match <C::Element as Element>::TYPE {
-            ElementType::Bf16 => wgmma::ElementType::Bf16,
-            ElementType::F16 => wgmma::ElementType::F16,
-        };
+        let element = <C::Element as Element>::TYPE.operand();
         let block = [BLOCK_M, C::BLOCK_N];
         Entry {
             name,

@@ -23,7 +23,11 @@
 //! | [`instances`] | the kernels and the table of them |
 //! | [`config`] | what a kernel is made of; the plan of its shared memory |
 //! | [`forward`] | the pass |
+//! | `tile` | how tiles are copied and multiplied, in the backward pass too |
+//! | [`backward`] | the gradients |
 
+pub mod backward;
 pub mod config;
 pub mod forward;
 pub mod instances;
+mod tile;

@@ -3,12 +3,12 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
+use attention::backward::ResultStrides;
 use attention::block_lists::ListParams;
 use attention::compiled::Compiled;
 use attention::dropout::Dropout;
 use attention::functions::{Alibi, Bias, BlockSparse, Ranges, SoftCap};
 use attention::problem::AttentionParams;
-use attention::sm90::backward::arguments::ResultStrides;
 use cuda_std::kernel::{Kernel, Map, Ptr, PtrMut, StructArgs, Value};
 
 use crate::error::Result;

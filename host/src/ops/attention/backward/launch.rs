@@ -1,11 +1,10 @@
 //! The launches of the backward pass.
 
+use attention::backward::order::Order;
+use attention::backward::{ResultStrides, instances as shared, prepare, sinks};
 use attention::problem::{AttentionParams, KeyTiles};
-use attention::sm90::backward::arguments::ResultStrides;
 use attention::sm90::backward::config::{CONSUMER_KEYS, CONSUMERS, THREADS};
-use attention::sm90::backward::instances::{Entry, TABLE};
-use attention::sm90::backward::order::Order;
-use attention::sm90::backward::{instances, prepare, sinks};
+use attention::sm90::backward::instances::{self, Entry, TABLE as HOPPER_TABLE};
 use attention::sm90::config::WARPGROUP;
 use cuda_std::kernel::Kernel as KernelType;
 
@@ -24,9 +23,9 @@ use super::super::problem::Problem;
 use super::{Backward, Forward, Gradients, Sinks};
 
 /// The numbers of rows that pass from one kernel to the next, and the sums of dQ.
-struct Workspace {
-    logarithms: DeviceBuffer<f32>,
-    deltas: DeviceBuffer<f32>,
+pub(super) struct Workspace {
+    pub logarithms: DeviceBuffer<f32>,
+    pub deltas: DeviceBuffer<f32>,
     sums: DeviceBuffer<f32>,
     /// The counts of [`Order`], where dQ is added up in a fixed order.
     order: Option<DeviceBuffer<u32>>,
@@ -35,7 +34,20 @@ struct Workspace {
 /// dQ, where the main kernel leaves it to the last one.
 pub(super) type Left<'r> = Result<Option<HeadsMut<'r>>>;
 
-/// Queues the kernels, the main one by `pass`.
+/// A pass whose first kernels are queued.
+pub(super) struct Begun<'a> {
+    pub forward: Forward<'a>,
+    pub gradient: Heads<'a>,
+    pub gradients: Gradients<'a>,
+    pub launched: Launched<'a>,
+    pub workspace: Workspace,
+    /// Tiles of queries, of all heads.
+    pub tiles: u32,
+    /// Are there keys, and heads that have them?
+    pub has_keys: bool,
+}
+
+/// Queues the kernels of Hopper, the main one by `pass`.
 pub(super) fn launch(
     stream: &Stream,
     problem: &Problem,
@@ -43,9 +55,32 @@ pub(super) fn launch(
     backward: Backward<'_>,
     pass: impl for<'p, 'r> FnOnce(&Stream, Pass<'p>, HeadsMut<'r>) -> Left<'r>,
 ) -> Result<()> {
+    let begun = begin(stream, problem, entry, backward)?;
+    let Begun { forward, gradient, gradients, launched, mut workspace, tiles, has_keys } = begun;
+    let Gradients { queries: d_queries, keys, values } = gradients;
+    let left = if has_keys {
+        let of_pass =
+            Pass::new(stream, entry, launched, &forward, gradient, [&keys, &values], &mut workspace)?;
+        pass(stream, of_pass, d_queries)?
+    } else {
+        Some(d_queries)
+    };
+    let Some(d_queries) = left.filter(|_| tiles > 0) else { return Ok(()) };
+    let threads = entry.blocks * CONSUMERS * WARPGROUP;
+    // SAFETY: as for the main kernel, which `pass` queued: shapes, strides and lengths are checked, gradients
+    // do not overlap themselves; a block for each tile.
+    unsafe { end(entry)?(stream, [tiles, threads], launched, &workspace.sums, d_queries) }
+}
+
+/// Queues the kernels before the main one, and that of sinks.
+pub(super) fn begin<'a>(
+    stream: &Stream,
+    problem: &Problem,
+    entry: &Entry,
+    backward: Backward<'a>,
+) -> Result<Begun<'a>> {
     let tile = entry.block[0];
     let Backward { forward, gradient, gradients, scale, mask, packed, sinks, is_deterministic } = backward;
-    let Gradients { queries: d_queries, keys, values } = gradients;
     let [query_rows, key_rows] = problem.packed.unwrap_or([problem.queries, problem.keys]);
     let params = AttentionParams {
         batch: problem.batch,
@@ -73,12 +108,14 @@ pub(super) fn launch(
         let hint = "split the batch and call once for each part";
         return Err(invalid("the problem", format!("{tiles} tiles"), "fewer than 2^32".to_owned(), hint));
     };
-    // Whole heads have an order already, and sums for each block alone.
-    let is_ordered = is_deterministic && tiles > 0 && !entry.is_whole;
+    // Other kernels have an order already; those of whole heads have sums for each block alone.
+    let is_ordered = is_deterministic && tiles > 0 && is_added_up(entry);
     let summed_rows = if entry.is_whole {
         blocks_of_heads(params, stream) as usize * (params.group * params.padded_rows) as usize
-    } else {
+    } else if entry.is_hopper {
         rows
+    } else {
+        0
     };
     let words = Order::words(rows / tile as usize);
     // SAFETY: numbers have no invalid values; the first kernel writes all of them before others read them,
@@ -92,29 +129,26 @@ pub(super) fn launch(
         }
     };
     let launched = Launched { params, packed };
-    // SAFETY: shapes, strides and lengths are checked, gradients do not overlap themselves; the workspace has
-    // the rows that the kernels pad to; a block for each tile, or for whole heads as many as have sums.
+    // SAFETY: shapes, strides and lengths are checked; the workspace has the rows that the kernels pad to; a
+    // block for each tile.
     unsafe {
         if tiles > 0 {
-            // It reads rows of the result alone.
+            // It reads rows of O and dO only.
             let of_result = AttentionParams { head_size: problem.value_size, ..params };
-            let launched = Launched { params: of_result, packed };
-            begin(stream, problem.dtype, tiles, entry, launched, &forward, gradient, &mut workspace)?;
+            let of_result = Launched { params: of_result, packed };
+            prepare(stream, problem.dtype, tiles, entry, of_result, &forward, gradient, &mut workspace)?;
         }
         if let Some(sinks) = sinks.filter(|_| problem.heads > 0) {
             of_sinks(stream, tile, launched, &workspace, sinks)?;
         }
-        let left = if problem.keys > 0 && heads > 0 {
-            let of_pass =
-                Pass::new(stream, entry, launched, &forward, gradient, [&keys, &values], &mut workspace)?;
-            pass(stream, of_pass, d_queries)?
-        } else {
-            Some(d_queries)
-        };
-        let Some(d_queries) = left.filter(|_| tiles > 0) else { return Ok(()) };
-        let threads = entry.blocks * CONSUMERS * WARPGROUP;
-        end(entry)?(stream, [tiles, threads], launched, &workspace.sums, d_queries)
     }
+    let has_keys = problem.keys > 0 && heads > 0;
+    Ok(Begun { forward, gradient, gradients, launched, workspace, tiles, has_keys })
+}
+
+/// Whether blocks add dQ up in f32, in memory that is zero before.
+const fn is_added_up(entry: &Entry) -> bool {
+    entry.is_hopper && !entry.is_whole
 }
 
 /// Blocks that share whole heads out: one a multiprocessor, each with sums of its own.
@@ -126,14 +160,14 @@ fn blocks_of_heads(params: AttentionParams, stream: &Stream) -> u32 {
 
 /// Arguments that all kernels have.
 #[derive(Clone, Copy)]
-struct Launched<'a> {
-    params: AttentionParams,
+pub(super) struct Launched<'a> {
+    pub params: AttentionParams,
     packed: Option<Packed<'a>>,
 }
 
 impl<'a> Launched<'a> {
     /// Where packed sequences begin.
-    fn first(&self) -> [Option<DeviceView<'a, i32>>; 2] {
+    pub fn first(&self) -> [Option<DeviceView<'a, i32>>; 2] {
         self.packed.map_or([None; 2], |packed| [Some(packed.queries), Some(packed.keys)])
     }
 }
@@ -168,7 +202,7 @@ fn padded_rows(problem: &Problem, tile: u32) -> Result<u32> {
 /// # Safety
 /// As for the kernel.
 #[expect(clippy::too_many_arguments, reason = "the kernel's own, in place")]
-unsafe fn begin(
+unsafe fn prepare(
     stream: &Stream,
     dtype: DType,
     tiles: u32,
@@ -193,7 +227,7 @@ unsafe fn begin(
         sums,
         entry.block[0],
         // Zeros for sums that are added to alone.
-        if entry.is_whole { 0 } else { entry.head },
+        if is_added_up(entry) { entry.head } else { 0 },
         order.as_mut(),
         first_queries,
         first_keys,
@@ -201,8 +235,8 @@ unsafe fn begin(
     // SAFETY: the caller's contract.
     unsafe {
         match dtype {
-            DType::BF16 => kernel::launch::<instances::attention_prepare_bf16>(stream, config, arguments),
-            _ => kernel::launch::<instances::attention_prepare_f16>(stream, config, arguments),
+            DType::BF16 => kernel::launch::<shared::attention_prepare_bf16>(stream, config, arguments),
+            _ => kernel::launch::<shared::attention_prepare_f16>(stream, config, arguments),
         }
     }
 }
@@ -226,7 +260,7 @@ unsafe fn of_sinks(
     let Sinks { scores, gradients } = sinks;
     let arguments = (launched.params, logarithms, deltas, scores, gradients, tile, first_queries, first_keys);
     // SAFETY: the caller's contract.
-    unsafe { kernel::launch::<instances::attention_sink_gradients>(stream, config, arguments) }
+    unsafe { kernel::launch::<shared::attention_sink_gradients>(stream, config, arguments) }
 }
 
 /// A launch of the main kernel.
@@ -420,7 +454,7 @@ attention::for_each_sm90_finish_kernel!(ends);
 /// The last kernel of a pass.
 fn end(entry: &Entry) -> Result<LaunchEnd> {
     let is_like = |of: &&Entry| (of.element, of.head, of.block) == (entry.element, entry.head, entry.block);
-    let index = TABLE.iter().position(|of| is_like(&of)).ok_or_else(|| {
+    let index = HOPPER_TABLE.iter().position(|of| is_like(&of)).ok_or_else(|| {
         let hint = "score functions are compiled by `score_kernels!`";
         invalid("the kernel", entry.name.to_owned(), "one of the family's configurations".to_owned(), hint)
     })?;

@@ -2,8 +2,10 @@
 
 mod function;
 mod launch;
+mod mma;
 
-use attention::sm90::backward::instances::{Entry, TABLE};
+use attention::mma::backward::instances::TABLE as MMA_TABLE;
+use attention::sm90::backward::instances::{Entry, TABLE as HOPPER_TABLE};
 use cuda_std::wgmma::ElementType;
 
 use crate::device::Device;
@@ -65,8 +67,9 @@ pub struct Gradients<'a> {
 
 /// The gradients of attention. Built up, then [`Backward::run`].
 ///
-/// Head sizes up to 256, on Hopper. dK and dV are the same bits in every run; dQ is a sum of f32 whose order
-/// is free, rounded once, or fixed ([`Backward::deterministic`]).
+/// Head sizes up to 256, on Ampere and later. dK and dV are the same bits in every run. On Hopper dQ is a sum
+/// of f32 whose order is free, rounded once, or fixed ([`Backward::deterministic`]); elsewhere its order is
+/// always fixed. With a score function or dropout it wants Hopper.
 #[derive(Debug)]
 #[must_use = "gradients are computed by `run`"]
 pub struct Backward<'a> {
@@ -121,15 +124,16 @@ impl<'a> Backward<'a> {
     }
 
     /// Whether dQ is to be the same bits in every run too; else it need not. Its parts are then added from
-    /// the last keys to the first, which blocks wait for. Kernels of whole heads always have an order, and
-    /// wait for nothing.
+    /// the last keys to the first, which blocks wait for. Kernels of whole heads, and those for other devices
+    /// than Hopper, always have an order, and wait for nothing.
     pub fn deterministic(self, is_deterministic: bool) -> Self {
         Backward { is_deterministic, ..self }
     }
 
     /// Queues the two or three kernels of the backward pass, and one more for sinks. While they run they keep
-    /// 8 bytes of device memory for each row of Q, and 4 for each element: of all heads, or, by a kernel of
-    /// whole heads, of those that it works on at a time. Rows are padded to tiles of up to 128.
+    /// 8 bytes of device memory for each row of Q. Hopper's also keep 4 for each element: of all heads, or,
+    /// by a kernel of whole heads, of those that it works on at a time. Rows are padded to tiles of up to
+    /// 128.
     ///
     /// # Errors
     /// [`Error::Length`](crate::Error::Length) when an operand does not have the elements that its shape
@@ -164,6 +168,9 @@ impl<'a> Backward<'a> {
 
     /// Queues the kernels, the main one of this place in the table.
     pub(super) fn launch(self, stream: &Stream, problem: &Problem, place: usize) -> Result<()> {
+        if let Some(place) = place.checked_sub(HOPPER_TABLE.len()) {
+            return mma::launch(stream, problem, place, self);
+        }
         launch::launch(stream, problem, &TABLE[place], self, |stream, pass, d_queries| {
             // SAFETY: the kernel is the entry's.
             unsafe { launch::pass_at(place)(stream, pass, d_queries) }
@@ -270,12 +277,18 @@ pub(super) fn check_type(argument: &'static str, got: DType, wanted: DType) -> R
     Err(invalid(argument, format!("of {got}"), format!("{wanted}, as the queries"), hint))
 }
 
+/// The kernels of the backward pass without a score function: Hopper's, then those of `mma.sync`.
+pub(super) const TABLE: &[Entry] =
+    &select::joined::<_, { HOPPER_TABLE.len() + MMA_TABLE.len() }>(HOPPER_TABLE, MMA_TABLE);
+
 /// A launch of each of the kernels.
 const START_US: f64 = 10.0;
 /// A block of keys, beside its turns: K and V, the first queries, and dK and dV at the end.
 const BLOCK_US: f64 = 6.0;
 /// The same of a tile of keys of a whole head, whose K and V are there when the tile before ends.
 const TILE_US: f64 = 2.0;
+/// Begin and end of a block of `mma.sync`, in its turns: a guess.
+const ENDS: f64 = 0.7;
 /// The part of the time of what L2 does not keep that shows beside the products: of eight timings on an H200,
 /// of lengths 512 and 1024, head size 128 0.26 to 0.43, 64 less.
 const SHOWN: f64 = 0.33;
@@ -299,6 +312,10 @@ fn is_packed_of_two_sizes(problem: &Problem) -> bool {
 /// A kernel's floating-point operations a microsecond of one multiprocessor: a 132nd of an H200's with
 /// 16384 keys (2026-11-26).
 const fn rate(entry: &Entry) -> f64 {
+    if !entry.is_hopper {
+        // A guess, that of the forward pass: no device was timed.
+        return 1.9e6;
+    }
     match entry.head {
         ..=64 => 3.95e6,
         65..=128 => 4.4e6,
@@ -319,15 +336,25 @@ impl Row for Entry {
         self.shared
     }
 
+    fn is_hopper(&self) -> bool {
+        self.is_hopper
+    }
+
     fn estimate_us(&self, problem: &Problem, device: DeviceCapabilities) -> f64 {
-        // Five products in place of two, of rows that are filled up.
+        // Five products in place of two, or seven, of rows that are filled up.
+        let products = if self.is_hopper { 5.0 } else { 7.0 };
         let (own, given) = (2.0 * f64::from(self.head), f64::from(problem.row_elements().max(1)));
-        let flops = 2.5 * problem.flops() * own / given;
+        let flops = products / 2.0 * problem.flops() * own / given;
         let sm_count = f64::from(device.sm_count.max(1));
         let heads = problem.sequences() * f64::from(problem.heads);
         let elements = heads * f64::from(problem.queries) * f64::from(self.head);
         let tiles = f64::from(problem.keys.div_ceil(self.block[1]));
         let first_us = START_US + elements * FIRST_BYTES / BYTES_A_US;
+        if !self.is_hopper {
+            let [others, own] = self.block.map(f64::from);
+            let turn_flops = 2.0 * products * others * own * f64::from(self.head);
+            return first_us + (flops + heads * tiles * ENDS * turn_flops) / rate(self) / sm_count;
+        }
         if !self.is_whole {
             let busy_us = flops / rate(self) + heads * tiles * f64::from(self.blocks) * BLOCK_US;
             return first_us + elements * SUM_BYTES / BYTES_A_US + busy_us / sm_count;
@@ -343,7 +370,9 @@ impl Row for Entry {
     }
 
     fn refuses(&self, problem: &Problem) -> Option<&'static str> {
-        if is_packed_of_two_sizes(problem) {
+        if !self.is_hopper && !problem.is_of_one_size() {
+            Some("is for values of the queries' head size")
+        } else if is_packed_of_two_sizes(problem) {
             Some("is for packed sequences whose values have the queries' head size")
         } else if !self.is_whole {
             None
@@ -363,24 +392,38 @@ impl Row for Entry {
     }
 
     fn none_of(table: &'static [Self], problem: &Problem, device: &Device) -> Error {
-        let is_hopper = device.arch().is_hopper();
-        if is_hopper && is_packed_of_two_sizes(problem) {
+        let longest = problem.head_size.max(problem.value_size);
+        let holds = |entry: &Self| dtype(entry.element) == Some(problem.dtype) && entry.head >= longest;
+        if is_packed_of_two_sizes(problem) && device.arch().is_hopper() && table.iter().any(holds) {
             return invalid(
                 "the problem",
                 format!("the gradients of {problem}"),
                 "packed sequences whose values have the queries' head size, or sequences of one length"
                     .to_owned(),
-                "fill the shorter rows up with zeros, which change no score and no result, and give the scale of the true size",
+                "fill queries and keys, or values, the result and its gradient, up with zeros to one head size; give the scale of the true head size of the queries",
+            );
+        }
+        if !problem.is_of_one_size() && !device.arch().is_hopper() {
+            return invalid(
+                "the problem",
+                format!("the gradients of {problem} on {}", device.arch()),
+                "values of the queries' head size on this device".to_owned(),
+                "values of another head size have kernels for Hopper (compute capability 9.0); fill queries and keys, or values, the result and its gradient, up with zeros to one head size, and give the scale of the true head size of the queries",
             );
         }
         let of_type = table.iter().filter(|entry| dtype(entry.element) == Some(problem.dtype));
+        let is_own = table.iter().any(|entry| !entry.is_hopper);
         let (wanted, hint) = match of_type.map(|entry| entry.head).max() {
+            Some(head) if is_own => (
+                format!("head sizes up to {head} on compute capability 8.0 or more"),
+                "the backward pass has kernels for Ampere and later; the software driver shows one",
+            ),
             Some(head) => (
                 format!("head sizes up to {head} on compute capability 9.0"),
-                if is_hopper {
+                if device.arch().is_hopper() {
                     "name a kernel of longer rows under `backward:` of its `score_kernels!`"
                 } else {
-                    "the backward pass has kernels for Hopper; the software driver shows one"
+                    "gradients through a score function or dropout have kernels for Hopper alone; the software driver shows one"
                 },
             ),
             None => (

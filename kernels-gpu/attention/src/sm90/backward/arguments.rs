@@ -1,12 +1,10 @@
 //! The arguments of the main kernel.
 
-use cuda_std::KernelArgs;
 use cuda_std::tma::TensorMap;
 
-use super::order::Order;
-use super::prepare::Strides;
+use crate::backward::{ResultStrides, order::Order};
 use crate::block_lists::Lists;
-use crate::problem::{AttentionParams, Packing};
+use crate::problem::{AttentionParams, Packing, Strides};
 
 /// Maps of `[batch, heads, rows, d]`, d contiguous, in boxes of 64 columns with a swizzle of 128 bytes:
 /// `BLOCK_M` rows of queries and gradients, 128 of keys and values, 64 of their gradients.
@@ -26,8 +24,8 @@ pub struct Maps {
     pub value_gradients: *const TensorMap,
 }
 
-/// The numbers that [`prepare`](super::prepare) writes, and the sums. Rows are padded to whole tiles of
-/// queries ([`AttentionParams::padded_row`]).
+/// The numbers that [`prepare`](crate::backward::prepare) writes, and the sums. Rows are padded to whole
+/// tiles of queries ([`AttentionParams::padded_row`]).
 #[derive(Clone, Copy)]
 pub struct Statistics32 {
     /// L in base 2; plus infinity where the row is not to count.
@@ -36,16 +34,6 @@ pub struct Statistics32 {
     pub deltas: *const f32,
     /// Sums of dQ, in the order of registers: `[tile][half][quad][thread][4]`.
     pub sums: *mut f32,
-}
-
-/// Where rows of dK and dV begin.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, KernelArgs)]
-pub struct ResultStrides {
-    /// Of dK.
-    pub keys: Strides,
-    /// Of dV.
-    pub values: Strides,
 }
 
 /// dK and dV, for rows of packed sequences whose tile reaches into the next sequence.

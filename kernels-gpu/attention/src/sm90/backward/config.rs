@@ -10,6 +10,7 @@ use primitives::tma::LINE_BYTES;
 use primitives::wgmma::Element16;
 use primitives::{named_barriers, shared_bytes, shared_plan};
 
+use crate::backward::order::MAX_PARTS;
 use crate::score::ScoreFunction;
 use crate::sm90::config::{BOX_COLUMNS, SHARED_BYTES, WARPGROUP, With};
 use crate::sm90::fragments::Fragment;
@@ -25,8 +26,6 @@ pub const THREADS: u32 = (1 + CONSUMERS) * WARPGROUP;
 /// Buffers of dS: while one is multiplied, the next one is written; or the block's own keys, and those of the
 /// other block of its pair.
 pub const SCORE_BUFFERS: u32 = 2;
-/// Parts of dQ of a tile of queries, at most.
-pub const MAX_PARTS: u32 = 2 * CONSUMERS;
 const ALIGN: u32 = 1024;
 
 const PAIR: u32 = CONSUMERS * WARPGROUP;
@@ -102,6 +101,7 @@ pub trait Config: Copy + 'static {
     const CHECKED: () = {
         assert!(Self::SHARED <= SHARED_BYTES, "shared memory of a block");
         assert!(Self::BLOCK_M == 64 || Self::BLOCK_M == 128, "dQ is cut in two in one way or the other");
+        assert!(Self::PARTS <= MAX_PARTS, "counts of a tile's parts");
         assert!(Self::QueryGradient::N * 64 * Self::PARTS == Self::HEAD * Self::BLOCK_M, "parts of dQ");
         assert!(Self::HEAD.is_multiple_of(BOX_COLUMNS) && Self::HEAD <= 256, "accumulators of dK and dV");
         assert!(Self::BLOCKS == 1 || !Self::IS_WHOLE, "a block has all keys of a head");

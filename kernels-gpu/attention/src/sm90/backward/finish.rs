@@ -7,9 +7,10 @@ use primitives::unroll;
 use primitives::wgmma::Element16;
 
 use super::arguments::QueryResults;
-use super::config::{Config, MAX_PARTS};
-use super::prepare::{RowTile, Strides};
-use crate::problem::{AttentionParams, Packing, Sequence};
+use super::config::Config;
+use crate::backward::order::MAX_PARTS;
+use crate::backward::prepare::RowTile;
+use crate::problem::{AttentionParams, Packing, Sequence, Strides};
 use crate::sm90::config::WARPGROUP;
 use crate::sm90::fragments::steps;
 

@@ -2,22 +2,21 @@
 
 use cuda_std::wgmma::{BF16, ElementType, F16, Operand};
 #[cfg(feature = "kernels")]
-use cuda_std::{kernel, shared, shared_array, tma::TensorMap};
+use cuda_std::{kernel, tma::TensorMap};
 
 use super::config::{Config, Whole};
 #[cfg(feature = "kernels")]
 use super::{
-    arguments::{Arguments, Maps, QueryResults, ResultStrides, Results, Statistics32},
+    arguments::{Arguments, Maps, QueryResults, Results, Statistics32},
     config::THREADS,
-    finish, main_pass,
-    order::Order,
-    prepare::{self, Rows, Strides},
-    sinks, whole,
+    finish, main_pass, whole,
 };
+#[cfg(feature = "kernels")]
+use crate::backward::{ResultStrides, order::Order};
 #[cfg(feature = "kernels")]
 use crate::block_lists::Lists;
 #[cfg(feature = "kernels")]
-use crate::problem::{AttentionParams, Packing};
+use crate::problem::{AttentionParams, Packing, Strides};
 use crate::score::Identity;
 
 /// A kernel, as the host needs to know it.
@@ -37,6 +36,8 @@ pub struct Entry {
     pub shared: u32,
     /// Whether a block goes through all keys of a head: see [whole heads](super::whole).
     pub is_whole: bool,
+    /// Whether it is for Hopper, else for Ampere and later.
+    pub is_hopper: bool,
 }
 
 impl Entry {
@@ -50,6 +51,7 @@ impl Entry {
             blocks: C::BLOCKS,
             shared: C::SHARED,
             is_whole: C::IS_WHOLE,
+            is_hopper: true,
         }
     }
 }
@@ -226,78 +228,4 @@ finish_kernels! { $
     #[kernel] fn attention_finish_f16_64: F16Head64;
     #[kernel] fn attention_finish_f16_128: F16Head128;
     #[kernel] fn attention_finish_f16_256: F16Head256;
-}
-
-/// Kernels: name and type.
-#[cfg(feature = "kernels")]
-macro_rules! prepare_kernels {
-    ($(#[kernel] fn $name:ident: $element:ident;)*) => { $(
-        #[doc = concat!("What a backward pass in ", stringify!($element), " needs of its rows; see [`prepare`].")]
-        ///
-        /// # Safety
-        /// As [`prepare::run`].
-        #[kernel(launch_bounds(prepare::THREADS))]
-        pub unsafe fn $name(
-            params: AttentionParams,
-            output: *const u16,
-            output_strides: Strides,
-            gradient: *const u16,
-            gradient_strides: Strides,
-            log_sum_exp: *const f32,
-            logarithms: *mut f32,
-            deltas: *mut f32,
-            sums: *mut f32,
-            tile: u32,
-            columns: u32,
-            order: *mut u32,
-            first_queries: *const i32,
-            first_keys: *const i32,
-        ) {
-            let arguments = prepare::Arguments {
-                output: Rows { data: output, strides: output_strides },
-                gradient: Rows { data: gradient, strides: gradient_strides },
-                log_sum_exp,
-                params: &params,
-                packing: Packing { queries: first_queries, keys: first_keys },
-                logarithms,
-                deltas,
-                sums,
-                tile,
-                columns,
-                order: Order(order),
-            };
-            // SAFETY: the caller's contract.
-            unsafe { prepare::run::<$element>(arguments) }
-        }
-    )* };
-}
-
-#[cfg(feature = "kernels")]
-prepare_kernels! {
-    #[kernel] fn attention_prepare_bf16: BF16;
-    #[kernel] fn attention_prepare_f16: F16;
-}
-
-/// The gradients of sinks; see [`sinks`].
-///
-/// # Safety
-/// As [`sinks::run`].
-#[cfg(feature = "kernels")]
-#[kernel(launch_bounds(sinks::THREADS))]
-pub unsafe fn attention_sink_gradients(
-    params: AttentionParams,
-    logarithms: *const f32,
-    deltas: *const f32,
-    scores: *const f32,
-    gradients: *mut f32,
-    tile: u32,
-    first_queries: *const i32,
-    first_keys: *const i32,
-) {
-    let packing = Packing { queries: first_queries, keys: first_keys };
-    let slots = shared::generic(shared_array![f32; sinks::SLOTS]);
-    let arguments =
-        sinks::Arguments { params: &params, packing, logarithms, deltas, sinks: scores, gradients, tile };
-    // SAFETY: the caller's contract.
-    unsafe { sinks::run(arguments, slots.cast()) }
 }

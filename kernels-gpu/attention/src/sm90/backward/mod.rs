@@ -6,11 +6,11 @@
 //!
 //! | kernel | |
 //! |---|---|
-//! | [`prepare`] | `D` and `L` in base 2, a number a row; zeros for the sums of dQ, but for whole heads |
+//! | [`prepare`](crate::backward::prepare) | `D` and `L` in base 2, a number a row; zeros for the sums of dQ, but for whole heads |
 //! | [`main_pass`] | dK and dV; adds up dQ in f32 |
 //! | [`finish`] | dQ, scaled and rounded |
 //! | [`whole`] | in place of both: dK, dV and dQ of whole heads |
-//! | [`sinks`] | the gradients of sinks, if there are any |
+//! | [`sinks`](crate::backward::sinks) | the gradients of sinks, if there are any |
 //!
 //! ```text
 //!   a block of threads has 128 keys and goes over the queries that see them, BLOCK_M at a time:
@@ -50,9 +50,7 @@ pub mod instances;
 pub mod main_pass;
 pub mod order;
 mod pair;
-pub mod prepare;
 mod queries;
 mod results;
-pub mod sinks;
 pub mod whole;
 mod work;

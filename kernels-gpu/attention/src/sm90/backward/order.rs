@@ -18,76 +18,9 @@ use cuda_std::thread;
 use cuda_std::warp::{FULL_MASK, sync_warp};
 
 use super::arguments::Arguments;
-use super::config::{BLOCK_N, Barrier, CONSUMERS, Config, MAX_PARTS, Plan};
+use super::config::{BLOCK_N, Barrier, CONSUMERS, Config, Plan};
 use super::work::Work;
 use crate::problem::{Band, KeyBlocks, Sequence};
-
-/// Words before the counts: the number of the next tile of keys.
-const DRAWN: usize = 1;
-
-/// Counts of blocks, all 0 before the launch; or null where the order is free.
-#[derive(Clone, Copy, Debug)]
-pub struct Order(pub *mut u32);
-
-impl Order {
-    /// Words for this many tiles of queries.
-    #[must_use]
-    pub const fn words(tiles: usize) -> usize {
-        DRAWN + MAX_PARTS as usize * tiles
-    }
-
-    /// Whether it is fixed.
-    #[inline(always)]
-    #[must_use]
-    pub const fn is_fixed(self) -> bool {
-        !self.0.is_null()
-    }
-
-    /// The number of a tile of keys: drawn, or this one where the order is free.
-    ///
-    /// # Safety
-    /// One thread calls it for the tile; the counts are as the type says.
-    #[inline(always)]
-    pub(super) unsafe fn draw(self, number: u32) -> u32 {
-        if self.is_fixed() {
-            // SAFETY: the counts' first word.
-            unsafe { atomic_fetch_add_relaxed_u32_device(self.0, 1) }
-        } else {
-            number
-        }
-    }
-
-    /// Makes the number of the next tile of keys 0.
-    ///
-    /// # Safety
-    /// One thread calls it, in a launch before the one that draws.
-    #[inline(always)]
-    pub(super) unsafe fn clear_drawn(self) {
-        if self.is_fixed() {
-            // SAFETY: the counts' first word.
-            unsafe { *self.0 = 0 }
-        }
-    }
-
-    /// Makes the counts of a tile of queries 0.
-    ///
-    /// # Safety
-    /// One thread calls it for the tile, in a launch before the one that counts.
-    #[inline(always)]
-    pub(super) unsafe fn clear_counts(self, tile: usize) {
-        let mut part = 0;
-        while self.is_fixed() && part < MAX_PARTS {
-            // SAFETY: the tile's own words.
-            unsafe { *self.count(tile, part) = 0 }
-            part += 1;
-        }
-    }
-
-    #[inline(always)]
-    fn count(self, tile: usize, part: u32) -> *mut u32 {
-        self.0.wrapping_add(DRAWN + MAX_PARTS as usize * tile + part as usize)
-    }
-}
 
 /// How many blocks add to a tile of queries before that of key tile `key_tile`: those of larger keys.
 #[inline(always)]
@@ -100,7 +33,8 @@ fn rank<C: Config>(band: Band, sequence: Sequence, block: u32, key_tile: u32) ->
 /// when it is the block's turn.
 ///
 /// # Safety
-/// A warp for each consumer calls it, after the work has been told; the counts are as [`Order`] says.
+/// A warp for each consumer calls it, after the work has been told; the counts are as
+/// [`Order`](crate::backward::order::Order) says.
 #[inline(always)]
 pub(super) unsafe fn give_turns<C: Config>(
     arguments: Arguments<'_>,

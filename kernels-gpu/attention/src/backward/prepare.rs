@@ -2,11 +2,10 @@
 
 use cuda_std::warp::{FULL_MASK, warp_shuffle_xor};
 use cuda_std::{grid, thread, vector};
-use primitives::wgmma::Element16;
 
 use super::order::Order;
-pub use crate::problem::Strides;
-use crate::problem::{AttentionParams, Packing};
+use crate::decode::config::Element;
+use crate::problem::{AttentionParams, Packing, Strides};
 
 /// Threads of a block.
 pub const THREADS: u32 = 256;
@@ -78,7 +77,7 @@ pub struct Arguments<'a> {
 /// The arguments are as [`Arguments`] says; the launch has a block of [`THREADS`] threads for each tile of
 /// each head.
 #[inline(always)]
-pub unsafe fn run<E: Element16>(arguments: Arguments<'_>) {
+pub unsafe fn run<E: Element>(arguments: Arguments<'_>) {
     let Arguments { params, packing, tile, columns, sums, order, .. } = arguments;
     let RowTile { first_row, head, batch } = RowTile::of_block(params, tile);
     // SAFETY: the caller's contract.
@@ -141,7 +140,7 @@ pub unsafe fn run<E: Element16>(arguments: Arguments<'_>) {
 
 /// The sum of the products of eight elements each.
 #[inline(always)]
-fn dot<E: Element16>(a: [u32; 4], b: [u32; 4]) -> f32 {
+fn dot<E: Element>(a: [u32; 4], b: [u32; 4]) -> f32 {
     let mut sum = 0.0;
     primitives::unroll!(PAIR in 0..4, {
         let (x, y) = (E::unpack(a[PAIR]), E::unpack(b[PAIR]));
