@@ -75,12 +75,12 @@ impl Shape {
     }
 
     /// The same elements. The stride of an axis with one place means nothing and may be any number: here a
-    /// row's length.
+    /// row's length, rounded up to 16 bytes or more.
     pub fn bounded(self) -> Self {
         let Shape { sides, mut strides, .. } = self;
         for axis in 0..3 {
             if sides[axis] <= 1 {
-                strides[axis] = sides[3];
+                strides[axis] = sides[3].next_multiple_of(ROW_ALIGNMENT as usize);
             }
         }
         Shape { strides, ..self }
@@ -139,11 +139,17 @@ impl Shape {
             return Ok(());
         }
         let remainder = address % ROW_ALIGNMENT;
+        let row_bytes = self.sides[3] as u64 * element_bytes as u64;
+        let hint = if row_bytes.is_multiple_of(ROW_ALIGNMENT) {
+            "the last stride is 1 and the others are multiples of 16 bytes; `contiguous` copies a tensor so"
+        } else {
+            "rows are no multiple of 16 bytes long: leave gaps between them, and give their `strides`"
+        };
         Err(invalid(
             what,
             format!("strides {:?} in elements, {remainder} bytes behind a 16-byte boundary", self.strides),
             "rows that are contiguous and begin at 16-byte boundaries".to_owned(),
-            "the last stride is 1 and the others are multiples of 16 bytes; `contiguous` copies a tensor so",
+            hint,
         ))
     }
 
@@ -407,6 +413,8 @@ mod tests {
         assert!(shape.strided([0, 32, 8]).is_addressable(1024, 2));
         assert!(Shape { sides: [1, 3, 4, 8], ..shape }.strided([3, 32, 8]).is_addressable(1024, 2));
         assert!(!Shape { strides: [96, 1, 24, 3], ..shape }.is_addressable(1024, 2));
+        // A head of 40 bytes between gaps.
+        assert!(Shape { sides: [1, 3, 1, 40], ..shape }.strided([144, 48, 40]).is_addressable(1024, 1));
         assert!(Shape { sides: [0, 3, 4, 8], ..shape }.is_addressable(3, 2));
     }
 }
