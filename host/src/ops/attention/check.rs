@@ -217,21 +217,42 @@ pub(super) fn check_scale(scale: Option<f32>) -> Result<()> {
 }
 
 pub(super) fn check_head_size(size: usize) -> Result<()> {
-    let hint = "fill rows up with zeros, which change no score, and give the scale of the true size";
-    check_size("the head size", size, hint)
+    let hints = SizeHints {
+        none: "rows of zeros stand for rows without elements: every score is 0",
+        between: "fill rows up with zeros, which change no score, and give the scale of the true size",
+        beyond: "compose attention of longer rows of `matmul` and `softmax`",
+    };
+    check_size("the head size", size, hints)
 }
 
 /// The head size of values and results.
 pub(super) fn check_value_size(size: usize) -> Result<()> {
-    let hint = "fill rows of values up with zeros, and leave the results' last columns out";
-    check_size("the head size of the values", size, hint)
+    let hints = SizeHints {
+        none: "values without columns have no result: leave the call out",
+        between: "fill rows of values up with zeros, and leave the results' last columns out",
+        beyond: "call once for each part of the columns of the values, with views",
+    };
+    check_size("the head size of the values", size, hints)
 }
 
-fn check_size(argument: &'static str, size: usize, hint: &'static str) -> Result<()> {
-    if (1..=MAX_HEAD_SIZE).contains(&size) && size.is_multiple_of(HEAD_UNIT) {
-        return Ok(());
-    }
-    let wanted = format!("a multiple of {HEAD_UNIT} up to {MAX_HEAD_SIZE}");
+/// How to mend a size that no kernel has.
+struct SizeHints {
+    /// Of 0.
+    none: &'static str,
+    /// Of one that is no multiple of the unit.
+    between: &'static str,
+    /// Of one beyond the largest.
+    beyond: &'static str,
+}
+
+fn check_size(argument: &'static str, size: usize, hints: SizeHints) -> Result<()> {
+    let hint = match size {
+        0 => hints.none,
+        1..=MAX_HEAD_SIZE if size.is_multiple_of(HEAD_UNIT) => return Ok(()),
+        1..=MAX_HEAD_SIZE => hints.between,
+        _ => hints.beyond,
+    };
+    let wanted = format!("a multiple of {HEAD_UNIT} from {HEAD_UNIT} to {MAX_HEAD_SIZE}");
     Err(invalid(argument, size.to_string(), wanted, hint))
 }
 
@@ -243,7 +264,7 @@ pub(super) fn expect_sides(argument: &'static str, operand: &Heads<'_>, wanted: 
         argument,
         format!("{:?}", operand.sides()),
         format!("{wanted:?}"),
-        "shapes are [batch, rows, heads, head size]: the result has the queries' rows and heads, the values the keys', and both one head size, which in `Attention` and `Backward` need not be the queries'; `heads_first` is for [batch, heads, rows, head size]",
+        "shapes are [batch, rows, heads, head size]. Keys have the queries' head size. Values have the keys' rows and heads, the result the queries'. Values and result share a head size: on Hopper, in `Attention` and `Backward`, it may be another one. `heads_first` is for [batch, heads, rows, head size]",
     ))
 }
 

@@ -106,14 +106,41 @@ impl Row for Entry {
         }
     }
 
-    fn none_of(_: &'static [Self], problem: &Problem, device: &Device) -> Error {
-        invalid(
-            "the problem",
-            format!("{problem} on {}", device.arch()),
-            "one that a kernel can do on this device".to_owned(),
-            "attention in bf16 and f16 wants Ampere or later, in e4m3, with a score function, or with values of another head size than the queries' Hopper (compute capability 9.0); elsewhere compose it of `matmul` and `softmax`",
-        )
+    fn none_of(table: &'static [Self], problem: &Problem, device: &Device) -> Error {
+        let of_type = || table.iter().filter(|entry| dtype(entry.element) == Some(problem.dtype));
+        let longest = |head: fn(&Self) -> u32| of_type().map(head).max();
+        let sizes = longest(|entry| entry.head).zip(longest(|entry| entry.value_head));
+        let (wanted, hint) = match sizes {
+            _ if lacks_second_size(table, problem, device) => (
+                VALUES_OF_ONE_SIZE.to_owned(),
+                "fill queries and keys, or values, up with zeros to one head size; give the scale of the true head size of the queries, and leave the result's last columns out",
+            ),
+            Some((head, value_head)) if device.arch().is_hopper() => (
+                format!("a head size of up to {head}, and values of up to {value_head}"),
+                "name a kernel whose rows hold both sizes in its `score_kernels!`",
+            ),
+            None if device.arch().is_hopper() => (
+                format!("a kernel of {} with this score function", problem.dtype),
+                "name one in its `score_kernels!`",
+            ),
+            _ => (
+                "one that a kernel can do on this device".to_owned(),
+                "bf16 and f16 want Ampere or later. E4m3, a score function, and values of another head size than the queries want Hopper (compute capability 9.0). Elsewhere compose attention of `matmul` and `softmax`",
+            ),
+        };
+        invalid("the problem", format!("{problem} on {}", device.arch()), wanted, hint)
     }
+}
+
+/// What devices want that have kernels of one head size alone.
+pub(super) const VALUES_OF_ONE_SIZE: &str =
+    "values of the queries' head size, or a device of compute capability 9.0";
+
+/// Whether a kernel of the table could do the problem if rows of values were as long as those of keys.
+pub(super) fn lacks_second_size<E: Row>(table: &'static [E], problem: &Problem, device: &Device) -> bool {
+    let size = problem.head_size.max(problem.value_size);
+    let filled_up = Problem { head_size: size, value_size: size, ..*problem };
+    !problem.is_of_one_size() && !candidates_of(table, &filled_up, device).is_empty()
 }
 
 /// A kernel's floating-point operations a microsecond of one multiprocessor, and the time of a tile's begin
@@ -397,6 +424,18 @@ mod tests {
         let (can, cannot) = ask(TABLE, &Problem { head_size: 192, value_size: 128, ..PROBLEM }, HOPPER);
         assert!(can.iter().all(|candidate| !candidate.config.name().contains("_mma_")), "{can:?}");
         assert!(cannot.iter().any(|of| of.kernel == "attention_mma_bf16_256" && of.why.contains("values")));
+    }
+
+    /// By the estimates, with fewer keys than their blocks hold.
+    #[test]
+    fn smaller_blocks_for_few_keys_of_two_lengths() {
+        let of =
+            |keys: u32| best(Problem { head_size: 192, value_size: 128, queries: keys, keys, ..PROBLEM });
+        assert_eq!(of(64), "attention_bf16_256_narrow");
+        assert_eq!(of(80), "attention_bf16_256");
+        for keys in [128, 129, 256, 257, 512, 1024] {
+            assert_eq!(of(keys), "attention_bf16_192_128", "{keys}");
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ use super::config::{Choice, Config};
 use super::heads::{Heads, HeadsMut};
 use super::op::Packed;
 use super::problem::{Mask, Problem};
-use super::select::{self, DeviceCapabilities, Row, dtype};
+use super::select::{self, DeviceCapabilities, Row, VALUES_OF_ONE_SIZE, dtype};
 
 pub use function::{BackwardKernels, ModifiedBackward};
 
@@ -309,6 +309,9 @@ fn is_packed_of_two_sizes(problem: &Problem) -> bool {
     problem.packed.is_some() && !problem.is_of_one_size()
 }
 
+/// What is wanted instead.
+const PACKED_OF_ONE_SIZE: &str = "packed sequences whose values have the queries' head size";
+
 /// A kernel's floating-point operations a microsecond of one multiprocessor: a 132nd of an H200's with
 /// 16384 keys (2026-11-26).
 const fn rate(entry: &Entry) -> f64 {
@@ -392,28 +395,13 @@ impl Row for Entry {
     }
 
     fn none_of(table: &'static [Self], problem: &Problem, device: &Device) -> Error {
-        let longest = problem.head_size.max(problem.value_size);
-        let holds = |entry: &Self| dtype(entry.element) == Some(problem.dtype) && entry.head >= longest;
-        if is_packed_of_two_sizes(problem) && device.arch().is_hopper() && table.iter().any(holds) {
-            return invalid(
-                "the problem",
-                format!("the gradients of {problem}"),
-                "packed sequences whose values have the queries' head size, or sequences of one length"
-                    .to_owned(),
-                "fill queries and keys, or values, the result and its gradient, up with zeros to one head size; give the scale of the true head size of the queries",
-            );
-        }
-        if !problem.is_of_one_size() && !device.arch().is_hopper() {
-            return invalid(
-                "the problem",
-                format!("the gradients of {problem} on {}", device.arch()),
-                "values of the queries' head size on this device".to_owned(),
-                "values of another head size have kernels for Hopper (compute capability 9.0); fill queries and keys, or values, the result and its gradient, up with zeros to one head size, and give the scale of the true head size of the queries",
-            );
-        }
         let of_type = table.iter().filter(|entry| dtype(entry.element) == Some(problem.dtype));
         let is_own = table.iter().any(|entry| !entry.is_hopper);
         let (wanted, hint) = match of_type.map(|entry| entry.head).max() {
+            _ if select::lacks_second_size(table, problem, device) => (
+                if problem.packed.is_some() { PACKED_OF_ONE_SIZE } else { VALUES_OF_ONE_SIZE }.to_owned(),
+                "fill queries and keys, or values, the result and its gradient, up with zeros to one head size; give the scale of the true head size of the queries",
+            ),
             Some(head) if is_own => (
                 format!("head sizes up to {head} on compute capability 8.0 or more"),
                 "the backward pass has kernels for Ampere and later; the software driver shows one",
