@@ -7,6 +7,7 @@
 //!     #[kernel] fn local_lists;
 //!     #[kernel] fn local_bf16_64: Bf16Head64Low;
 //!     #[kernel] fn local_bf16_128: Bf16Head128;
+//!     #[kernel] fn local_bf16_192_128: Bf16Head192Values128;
 //!     backward:
 //!     #[kernel] fn local_backward_bf16_64: Bf16Head64;
 //!     #[kernel] fn local_backward_bf16_128: Bf16Head128;

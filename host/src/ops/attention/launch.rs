@@ -203,7 +203,7 @@ fn params(problem: &Problem, attention: &Attention<'_>) -> AttentionParams {
         output_head: head,
         output_matrix: matrix,
         scale: attention.scale.unwrap_or(1.0 / (problem.head_size as f32).sqrt()),
-        // Of the results: kernels for values of another size than queries get those by maps.
+        // Of results. Queries, keys and values come by maps.
         head_size: problem.value_size,
         ..list_params(problem)
     }

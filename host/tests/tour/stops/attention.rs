@@ -152,7 +152,7 @@ fn add<T: Element + testkit::Element + Pod>(
     let mut logarithms = DeviceBuffer::zeroed(stream, operands.rows() * HEADS[0])?;
     let problem = operands.attention(&mut out, &mut logarithms).problem()?;
     let configs = candidates(&problem, stream.device()).into_iter().map(|candidate| candidate.config);
-    // Those of one size have their stops by operands of one.
+    // Kernels of one size have stops with operands of one size.
     let is_of_one = |config: &Config| config.head_size() == config.value_size();
     for config in configs.filter(|config| is_of_one(config) == (value_size == SIZE)) {
         for (mask, is_packed) in [(Mask::FULL, false), (Mask::window(Some(100), Some(0)), true)] {
