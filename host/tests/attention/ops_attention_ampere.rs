@@ -1,6 +1,6 @@
 //! Attention elsewhere than on Hopper: on software devices of other compute capabilities.
 
-use crate::attention_case::{Case, Number, Outcome, PLAIN, device};
+use crate::attention_case::{Case, Number, Outcome, PLAIN, about, device};
 use crate::ops_attention_backward as backward;
 use half::{bf16, f16};
 use ironwarp::ops::attention::{
@@ -16,12 +16,19 @@ const SIDES: [usize; 4] = [1, 40, 2, 64];
 
 /// The kernel that a small problem gets, or the error.
 fn chosen<T: Number>(size: usize) -> Outcome<String> {
+    chosen_with_values::<T>(size, size)
+}
+
+/// The same with values of this size.
+fn chosen_with_values<T: Number>(size: usize, value_size: usize) -> Outcome<String> {
     let stream = device()?.stream()?;
-    let sides = [1, 40, 2, size];
+    let [sides, of_values] = [size, value_size].map(|size| [1, 40, 2, size]);
     let x = DeviceBuffer::<T>::zeroed(&stream, sides.iter().product())?;
-    let mut y = DeviceBuffer::<T>::zeroed(&stream, x.len())?;
-    let [q, k, v] = [0; 3].map(|_| Heads::new::<T>(&x, sides));
-    let choice = Attention::new(q, k, v, HeadsMut::new(&mut y, sides)).explain(&stream);
+    let v = DeviceBuffer::<T>::zeroed(&stream, of_values.iter().product())?;
+    let mut y = DeviceBuffer::<T>::zeroed(&stream, v.len())?;
+    let [q, k] = [0; 2].map(|_| Heads::new::<T>(&x, sides));
+    let (v, y) = (Heads::new::<T>(&v, of_values), HeadsMut::new(&mut y, of_values));
+    let choice = Attention::new(q, k, v, y).explain(&stream);
     Ok(choice.map_or_else(|error| error.to_string(), |choice| choice.config.name().to_owned()))
 }
 
@@ -55,25 +62,26 @@ type Run<'r> = &'r dyn Fn(&Stream, Backward<'_>) -> ironwarp::Result<()>;
 
 /// Runs the backward pass of a small problem.
 fn gradients(run: Run<'_>) -> Outcome<Option<Error>> {
+    gradients_with_values(SIDES[3], run)
+}
+
+/// The same with values of this size.
+fn gradients_with_values(value_size: usize, run: Run<'_>) -> Outcome<Option<Error>> {
     let stream = device()?.stream()?;
-    let x = DeviceBuffer::<bf16>::zeroed(&stream, SIDES.iter().product())?;
-    let zeros = || DeviceBuffer::<bf16>::zeroed(&stream, x.len());
-    let logarithms = DeviceBuffer::<f32>::zeroed(&stream, x.len() / 64)?;
-    let (mut d_q, mut d_k, mut d_v) = (zeros()?, zeros()?, zeros()?);
-    let heads = || Heads::new::<bf16>(&x, SIDES);
-    let forward = Forward {
-        queries: heads(),
-        keys: heads(),
-        values: heads(),
-        output: heads(),
-        log_sum_exp: (&logarithms).into(),
-    };
+    let [batch, rows, heads, _] = SIDES;
+    let of_values = [batch, rows, heads, value_size];
+    let zeros = |sides: [usize; 4]| DeviceBuffer::<bf16>::zeroed(&stream, sides.iter().product());
+    let (x, v) = (zeros(SIDES)?, zeros(of_values)?);
+    let logarithms = DeviceBuffer::<f32>::zeroed(&stream, batch * rows * heads)?;
+    let (mut d_q, mut d_k, mut d_v) = (zeros(SIDES)?, zeros(SIDES)?, zeros(of_values)?);
+    let [keys, values] = [Heads::new::<bf16>(&x, SIDES), Heads::new::<bf16>(&v, of_values)];
+    let forward = Forward { queries: keys, keys, values, output: values, log_sum_exp: (&logarithms).into() };
     let gradients = Gradients {
         queries: HeadsMut::new(&mut d_q, SIDES),
         keys: HeadsMut::new(&mut d_k, SIDES),
-        values: HeadsMut::new(&mut d_v, SIDES),
+        values: HeadsMut::new(&mut d_v, of_values),
     };
-    Ok(run(&stream, Backward::new(forward, heads(), gradients)).err())
+    Ok(run(&stream, Backward::new(forward, values, gradients)).err())
 }
 
 #[test]
@@ -132,12 +140,41 @@ fn score_functions_are_refused_with_the_reason() -> Outcome {
 }
 
 #[test]
+fn values_of_another_size_are_refused_with_the_reason() -> Outcome {
+    testkit::own_process!("IRONWARP_DRIVER" = "soft", "IRONWARP_SOFT_ARCH" = "8.0");
+    let says = |text: &str| {
+        for part in
+            ["sm_80", "values of the queries' head size, or a device of compute capability 9.0", "zeros"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    };
+    for (size, value_size) in [(192, 128), (64, 72)] {
+        let case = Case { queries: 9, keys: 20, size, value_size: Some(value_size), ..PLAIN };
+        case.check::<bf16>()?;
+        Case { packed: Some(&[[3, 40], [0, 5]]), ..case }.check::<f16>()?;
+        says(&chosen_with_values::<bf16>(size, value_size)?);
+    }
+    let refused = gradients_with_values(128, &|stream, call| call.run(stream))?.expect("no kernel");
+    assert_eq!(about(&refused), "the problem");
+    says(&refused.to_string());
+    // Nor would it be done with values of the queries' size.
+    let capped = gradients_with_values(128, &|stream, call| call.soft_cap(2.0)?.run(stream))?;
+    let text = capped.expect("no kernel").to_string();
+    assert!(text.contains("score function") && !text.contains("zeros"), "{text}");
+    Ok(())
+}
+
+#[test]
 fn turing_has_no_attention() -> Outcome {
     testkit::own_process!("IRONWARP_DRIVER" = "soft", "IRONWARP_SOFT_ARCH" = "7.5");
-    let text = chosen::<bf16>(64)?;
-    assert!(text.contains("Ampere") && text.contains("\nhint: "), "{text}");
-    let text = gradients(&|stream, call| call.run(stream))?.expect("no kernel").to_string();
-    assert!(text.contains("8.0") && text.contains("\nhint: "), "{text}");
+    for value_size in [64, 128] {
+        let text = chosen_with_values::<bf16>(64, value_size)?;
+        assert!(text.contains("Ampere") && text.contains("\nhint: "), "{text}");
+        let refused = gradients_with_values(value_size, &|stream, call| call.run(stream))?;
+        let text = refused.expect("no kernel").to_string();
+        assert!(text.contains("8.0") && text.contains("\nhint: "), "{text}");
+    }
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Score functions against the oracle of `reference`, with and without lists of blocks.
 
-use crate::attention_case::{Case, Number, Outcome, PLAIN, Setup, device, is_hopper};
+use crate::attention_case::{Case, Number, Outcome, PLAIN, Setup, about, device, is_hopper};
 use conformance::hopper::score::LocalArgs;
 use half::{bf16, f16};
 use ironwarp::ops::attention::{Attention, Own, Statistics};
@@ -247,7 +247,8 @@ fn block_sparse_layouts() -> Outcome {
 #[test]
 fn functions_of_other_packages() -> Outcome {
     let (slope, block, step) = (0.125, 50, 3);
-    for case in [Case { size: 64, ..ODD }, Case { size: 128, right: Some(0), ..ODD }] {
+    let of_two_sizes = Case { size: 192, value_size: Some(128), ..ODD };
+    for case in [Case { size: 64, ..ODD }, Case { size: 128, right: Some(0), ..ODD }, of_two_sizes] {
         for with_blocks in [false, true] {
             check::<bf16>(
                 case,
@@ -269,6 +270,31 @@ fn functions_of_other_packages() -> Outcome {
         }
     }
     Ok(())
+}
+
+/// The error says what the function's kernels hold.
+#[test]
+fn rows_and_types_without_a_kernel() -> Outcome {
+    fn refused<T: Number>(case: Case, says: &str) -> Outcome {
+        let stream = device()?.stream()?;
+        let setup = Setup::<T>::new(&case, &stream)?;
+        let (mut out, mut logarithms) = setup.fresh(&stream)?;
+        let attention = setup.attention(&mut out, &mut logarithms)?;
+        // SAFETY: it reads no memory.
+        let modified = unsafe { attention.function(LocalArgs { slope: 1.0, block: 50, step: 3 }.pass()) };
+        let error = modified.run(&stream).expect_err("no kernel");
+        assert_eq!(about(&error), "the problem");
+        let text = error.to_string();
+        assert!(text.contains(says) && text.contains("score_kernels!"), "{text}");
+        Ok(())
+    }
+    if !is_hopper()? {
+        return Ok(());
+    }
+    let sizes = "a head size of up to 192, and values of up to 128";
+    refused::<bf16>(Case { size: 256, ..PLAIN }, sizes)?;
+    refused::<bf16>(Case { size: 64, value_size: Some(136), ..PLAIN }, sizes)?;
+    refused::<f16>(PLAIN, "a kernel of f16")
 }
 
 #[test]

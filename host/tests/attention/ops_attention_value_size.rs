@@ -1,6 +1,6 @@
 //! Values and results of another head size than queries and keys, against the oracle of `reference`.
 
-use crate::attention_case::{Case, Lengths, Lie, Outcome, PLAIN, about, device, is_hopper};
+use crate::attention_case::{Case, Lengths, Lie, Outcome, PLAIN, about, device, filled_up, is_hopper};
 use crate::ops_attention_backward::{Case as BackwardCase, PLAIN as BACKWARD, forward};
 use half::{bf16, f16};
 use ironwarp::ops::attention::{
@@ -164,8 +164,9 @@ fn score_functions() -> Outcome {
         return Ok(());
     }
     let stream = device()?.stream()?;
-    for case in cases().filter(|case| case.size.max(case.value_size()) <= 128) {
-        let case = Case { queries: 130, keys: 200, heads: 2, right: Some(0), ..case };
+    for [size, values] in [[192, 128], [128, 64], [64, 128]] {
+        let of_two_sizes = Case { size, value_size: Some(values), ..PLAIN };
+        let case = Case { queries: 130, keys: 200, heads: 2, right: Some(0), ..of_two_sizes };
         let setup = crate::attention_case::Setup::<bf16>::new(&case, &stream)?;
         let want = setup.oracle_with(|score, _| Some(2.0 * (score / 2.0).tanh()));
         let (mut out, mut logarithms) = setup.fresh(&stream)?;
@@ -201,41 +202,53 @@ fn the_choice() -> Outcome {
     Ok(())
 }
 
-/// In e4m3 the first columns of values give the first columns of the result, bit for bit.
+/// Rows in e4m3, which may be packed sequences of 20 and 130.
+const CODED_ROWS: usize = 150;
+
+/// Causal attention in e4m3 of a head with rows of `size` queries and keys, on the first `columns` of rows of
+/// `all` values: the result's bits, which keep those of a NaN in the other columns.
+fn run_e4m3(
+    stream: &Stream,
+    codes: [&[E4M3]; 3],
+    [size, all, columns]: [usize; 3],
+    scale: f32,
+    is_packed: bool,
+) -> Outcome<Vec<u16>> {
+    let upload = |at: usize| DeviceBuffer::from_slice(stream, codes[at]);
+    let (q, k, v) = (upload(0)?, upload(1)?, upload(2)?);
+    let first = DeviceBuffer::from_slice(stream, &[0, 20, CODED_ROWS as i32])?;
+    let factors = DeviceBuffer::from_slice(stream, &[1.0f32, 0.5])?;
+    let factors = factors.slice(..if is_packed { 2 } else { 1 })?;
+    let (sides, of_values) = ([1, CODED_ROWS, 1, size], [1, CODED_ROWS, 1, columns]);
+    let strides = [CODED_ROWS * all, all, all];
+    let mut out = DeviceBuffer::from_slice(stream, &vec![bf16::NAN; CODED_ROWS * all])?;
+    let values = Heads::new::<E4M3>(&v, of_values).strides(strides);
+    let result = HeadsMut::new::<bf16>(&mut out, of_values).strides(strides);
+    let attention =
+        Attention::new(Heads::new::<E4M3>(&q, sides), Heads::new::<E4M3>(&k, sides), values, result)
+            .mask(Mask::CAUSAL)
+            .scale(scale);
+    let attention =
+        if is_packed { attention.packed(Packed::new(&first, &first, 130, 130)) } else { attention };
+    let scales = Scales { queries: factors, keys: factors, values: factors };
+    attention.quantized(scales).run(stream)?;
+    Ok(out.to_vec(stream)?.into_iter().map(bf16::to_bits).collect())
+}
+
+/// In e4m3 the first columns of values give the first columns of the result, and queries and keys that zeros
+/// fill up to the values' size the same result, bit for bit.
 #[test]
 fn columns_of_e4m3() -> Outcome {
     if !is_hopper()? {
         return Ok(());
     }
     let stream = device()?.stream()?;
-    const ROWS: usize = 150;
-    let upload =
-        |seed, len: usize| DeviceBuffer::from_slice(&stream, &input::<E4M3>(Family::Normal, seed, len));
-    let first = DeviceBuffer::from_slice(&stream, &[0, 20, 150])?;
-    let scales = DeviceBuffer::from_slice(&stream, &[1.0f32, 0.5])?;
-    let of = |sequences: usize| -> ironwarp::Result<Scales<'_>> {
-        let scales = scales.slice(..sequences)?;
-        Ok(Scales { queries: scales, keys: scales, values: scales })
-    };
-    for ([size, all, some], is_packed) in
-        [[128, 128, 48], [64, 256, 208]].into_iter().flat_map(|x| [(x, false), (x, true)])
-    {
-        let (q, k, v) = (upload(1, ROWS * size)?, upload(2, ROWS * size)?, upload(3, ROWS * all)?);
-        let run = |columns: usize| -> Outcome<Vec<u16>> {
-            let (sides, of_values) = ([1, ROWS, 1, size], [1, ROWS, 1, columns]);
-            let nan = vec![bf16::NAN; ROWS * all];
-            let mut out = DeviceBuffer::from_slice(&stream, &nan)?;
-            let strides = [ROWS * all, all, all];
-            let values = Heads::new::<E4M3>(&v, of_values).strides(strides);
-            let result = HeadsMut::new::<bf16>(&mut out, of_values).strides(strides);
-            let attention =
-                Attention::new(Heads::new::<E4M3>(&q, sides), Heads::new::<E4M3>(&k, sides), values, result);
-            let attention = attention.mask(Mask::CAUSAL);
-            let attention =
-                if is_packed { attention.packed(Packed::new(&first, &first, 130, 130)) } else { attention };
-            attention.quantized(of(if is_packed { 2 } else { 1 })?).run(&stream)?;
-            Ok(out.to_vec(&stream)?.into_iter().map(bf16::to_bits).collect())
-        };
+    let sizes = [[128, 128, 48], [128, 128, 40], [64, 256, 208]];
+    for ([size, all, some], is_packed) in sizes.into_iter().flat_map(|x| [(x, false), (x, true)]) {
+        let codes = |seed, columns: usize| input::<E4M3>(Family::Normal, seed, CODED_ROWS * columns);
+        let (q, k, v) = (codes(1, size), codes(2, size), codes(3, all));
+        let scale = 1.0 / (size as f32).sqrt();
+        let run = |columns| run_e4m3(&stream, [&q, &k, &v], [size, all, columns], scale, is_packed);
         let (whole, part) = (run(all)?, run(some)?);
         for (whole, part) in whole.chunks(all).zip(part.chunks(all)) {
             assert_eq!(whole[..some], part[..some], "{size}, {some} of {all}");
@@ -244,7 +257,26 @@ fn columns_of_e4m3() -> Outcome {
                 "wrote beyond the columns"
             );
         }
+        let [q, k] = [&q, &k].map(|codes| filled_up(codes, size, all));
+        assert!(run_e4m3(&stream, [&q, &k, &v], [all; 3], scale, is_packed)? == whole, "{size} filled up");
     }
+    Ok(())
+}
+
+/// Rows of values that are no multiple of 16 bytes long need gaps between them.
+#[test]
+fn rows_of_e4m3_begin_at_boundaries() -> Outcome {
+    let stream = device()?.stream()?;
+    let (q, v) = (DeviceBuffer::<E4M3>::zeroed(&stream, 5 * 64)?, DeviceBuffer::zeroed(&stream, 5 * 40)?);
+    let mut out = DeviceBuffer::zeroed(&stream, 5 * 40)?;
+    let [of_keys, of_values] = [64, 40].map(|size| [1, 5, 1, size]);
+    let (keys, values) = (Heads::new::<E4M3>(&q, of_keys), Heads::new::<E4M3>(&v, of_values));
+    let factor = DeviceBuffer::from_slice(&stream, &[1.0f32])?;
+    let scales = Scales { queries: (&factor).into(), keys: (&factor).into(), values: (&factor).into() };
+    let attention = Attention::new(keys, keys, values, HeadsMut::new::<bf16>(&mut out, of_values));
+    let error = attention.quantized(scales).run(&stream).expect_err("values without gaps");
+    assert_eq!(about(&error), "the values");
+    assert!(error.to_string().contains("leave gaps"), "{error}");
     Ok(())
 }
 
@@ -319,6 +351,18 @@ fn gradients_of_few_and_none() -> Outcome {
     Ok(())
 }
 
+/// Whole tiles of them, whose gradients are zeros.
+#[test]
+fn gradients_of_queries_that_see_no_key() -> Outcome {
+    for [size, values] in [[64, 128], [128, 64]] {
+        let sides = Sides { queries: 270, keys: 20, size, ..BACKWARD.sides };
+        let case = BackwardCase { sides, value_size: Some(values), right: Some(0), ..BACKWARD };
+        case.check_with::<bf16>(|score, _| Some(score), forward, whole_heads)?;
+        case.check_with::<f16>(|score, _| Some(score), forward, gradients)?;
+    }
+    Ok(())
+}
+
 #[test]
 fn gradients_with_a_score_function_and_sinks() -> Outcome {
     for [size, values] in [[128, 64], [64, 128]] {
@@ -388,20 +432,21 @@ impl Memory {
 #[test]
 fn wrong_sizes_are_refused() -> Outcome {
     let memory = Memory::new()?;
-    let refused = |what: &str, [values, out]: [[usize; 4]; 2]| -> Outcome {
+    let refused = |what: &str, [values, out]: [[usize; 4]; 2]| -> Outcome<String> {
         let mut buffer = memory.zeros(out)?;
         let (q, k, v) = (memory.heads(LONG)?, memory.heads(LONG)?, memory.heads(values)?);
         let out = HeadsMut::new::<bf16>(&mut buffer, out);
         let error = Attention::new(q, k, v, out).run(&memory.stream).expect_err(what);
         assert_eq!(about(&error), what, "{error}");
-        Ok(())
+        Ok(error.to_string())
     };
     let sized = |size| [1, 5, 2, size];
     refused("the result", [SHORT, LONG])?;
     refused("the result", [LONG, SHORT])?;
     refused("the values", [[1, 4, 2, 16], SHORT])?;
-    for size in [0, 4, 20, 264] {
-        refused("the head size of the values", [sized(size); 2])?;
+    for (size, hint) in [(0, "leave the call out"), (4, "zeros"), (20, "zeros"), (264, "with views")] {
+        let text = refused("the head size of the values", [sized(size); 2])?;
+        assert!(text.contains(hint), "{size}: {text}");
     }
     Ok(())
 }
@@ -435,7 +480,8 @@ fn wrong_sizes_of_gradients_are_refused() -> Outcome {
     let error = run([SHORT, SHORT, LONG, SHORT], true).expect_err("packed");
     assert_eq!(about(&error), "the problem", "{error}");
     if is_hopper()? {
-        assert!(error.to_string().contains("packed"), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("values have the queries' head size") && text.contains("zeros"), "{text}");
         run([SHORT, SHORT, LONG, SHORT], false)?;
     }
     Ok(())
