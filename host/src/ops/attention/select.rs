@@ -132,7 +132,7 @@ impl Row for Entry {
     }
 }
 
-/// What devices want that have kernels of one head size alone.
+/// Wanted of devices that have kernels of one head size alone.
 pub(super) const VALUES_OF_ONE_SIZE: &str =
     "values of the queries' head size, or a device of compute capability 9.0";
 

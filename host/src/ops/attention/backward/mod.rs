@@ -309,7 +309,7 @@ fn is_packed_of_two_sizes(problem: &Problem) -> bool {
     problem.packed.is_some() && !problem.is_of_one_size()
 }
 
-/// What is wanted instead.
+/// Wanted instead.
 const PACKED_OF_ONE_SIZE: &str = "packed sequences whose values have the queries' head size";
 
 /// A kernel's floating-point operations a microsecond of one multiprocessor: a 132nd of an H200's with
