@@ -216,7 +216,8 @@ fn strided_views() -> Outcome {
 }
 
 /// A query, or its gradient, that is no number or infinite makes its own dQ and what it adds to none; the
-/// others keep their bits, and so do other heads and sequences.
+/// others keep their bits, and so do other sequences. dK and dV of its own sequence are spoilt, also those of
+/// keys of the tile that it does not see: a weight of zero times NaN is NaN.
 #[test]
 fn no_numbers_stay_in_their_rows() -> Outcome {
     if !has_plain()? {
