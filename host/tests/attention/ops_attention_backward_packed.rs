@@ -266,8 +266,8 @@ pub fn by_mma() -> Outcome {
     Case { lengths: &[[0, 0], [0, 4]], by_mma: true, ..PLAIN }.check::<bf16>()
 }
 
-/// Queries behind the longest sequence that was told have no numbers, which the checker knows. The told length
-/// fills tiles of all kernels, or does not.
+/// Queries behind the longest sequence that was told have no numbers, which the checker knows. The told
+/// length fills tiles of all kernels, or does not.
 #[test]
 fn too_short_a_length_by_mma() -> Outcome {
     const LONG: Lengths = &[[150, 20], [5, 9]];
@@ -289,8 +289,8 @@ fn no_sequences() -> Outcome {
 }
 
 /// Row numbers that lead out of the tensors, or fall: the checker would see an access outside. The 77 queries
-/// from row 3 on see all 80 keys, the ones before none. Elements are 1 but those of O, which are 0: so weights
-/// are 1/80, and dS is 64/80.
+/// from row 3 on see all 80 keys, the ones before none. Elements are 1 but those of O, which are 0: so
+/// weights are 1/80, and dS is 64/80.
 #[test]
 pub fn wrong_row_numbers_do_no_harm() -> Outcome {
     if !has_plain()? {

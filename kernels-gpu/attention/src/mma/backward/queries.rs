@@ -144,7 +144,7 @@ impl<C: Config> Pass<'_, C> {
     #[inline(always)]
     unsafe fn numbers(self) -> Numbers {
         let Arguments { params, packing, logarithms, deltas, .. } = self.arguments;
-        let Self { sequence, tile, .. } = self;
+        let tile = self.tile;
         let mut numbers = Numbers { logarithms: [f32::INFINITY; 2], deltas: [0.0; 2] };
         // SAFETY: the caller's contract; rows of the sequence.
         unsafe {
