@@ -15,7 +15,7 @@ use super::config::{Config, RING, Stage};
 #[inline(always)]
 pub(super) unsafe fn go_round<C: Config, T>(
     base: u32,
-    mut turns: impl Iterator<Item = T> + Clone,
+    turns: impl Iterator<Item = T> + Clone,
     copy: impl Fn(T, u32),
     mut each: impl FnMut(T, u32),
 ) {
@@ -32,7 +32,7 @@ pub(super) unsafe fn go_round<C: Config, T>(
         copy_next(&mut ring);
         stages -= 1;
     }
-    while let Some(turn) = turns.next() {
+    for turn in turns {
         let stage = base + ring.wait();
         copy_next(&mut ring);
         each(turn, stage);
