@@ -2,10 +2,11 @@
 
 use crate::attention_case::{Case, Number, Outcome, PLAIN, about, device};
 use crate::ops_attention_backward as backward;
+use crate::ops_attention_backward_packed as packed;
+use crate::ops_attention_multi_head as multi_head;
+use crate::ops_attention_sinks::gradients_of_sinks_by_mma;
 use half::{bf16, f16};
-use ironwarp::ops::attention::{
-    Attention, Backward, Forward, Gradients, Heads, HeadsMut, Mask, MultiHead, Options, Projection,
-};
+use ironwarp::ops::attention::{Attention, Backward, Forward, Gradients, Heads, HeadsMut};
 use ironwarp::ops::tuning::{Tuner, Tuning};
 use ironwarp::{DeviceBuffer, Error, Stream, Tensor};
 use reference::attention::Sides;
@@ -103,29 +104,12 @@ fn ampere_computes_gradients() -> Outcome {
     let tuner = Tuner::new(&device()?, Tuning::Measure);
     backward::PLAIN.check_as::<bf16>(|stream, call| tuner.run(stream, call))?;
     assert_eq!(tuner.len(), 1);
+    gradients_of_sinks_by_mma()?;
+    packed::by_mma()?;
+    packed::wrong_row_numbers_do_no_harm()?;
+    packed::sequences_of_several_matrices_are_refused()?;
     // A layer: attention, and products around it.
-    layer()
-}
-
-/// The gradients of a layer are finite, and the same bits in two runs.
-fn layer() -> Outcome {
-    let stream = device()?.stream()?;
-    let tensor = |seed, shape: &[usize]| {
-        Tensor::from_slice(&stream, shape, &input::<bf16>(Family::Uniform, seed, shape.iter().product()))
-    };
-    let (x, gradient) = (tensor(1, &[1, 20, 32])?, tensor(2, &[1, 20, 32])?);
-    let (w_qkv, w_out) = (tensor(3, &[4 * 16, 32])?, tensor(4, &[32, 2 * 16])?);
-    let (qkv, out) = (Projection { weight: &w_qkv, bias: None }, Projection { weight: &w_out, bias: None });
-    let layer = MultiHead::new(&x, qkv, out, 2, 1).options(Options { mask: Mask::CAUSAL, scale: None });
-    let (_, recorded) = layer.record(&stream)?;
-    let run = || -> Outcome<Vec<bf16>> {
-        let gradients = layer.backward(&recorded, &gradient).run(&stream)?;
-        Ok(gradients.qkv.weight.to_vec(&stream)?)
-    };
-    let first = run()?;
-    assert!(first.iter().all(|value| value.is_finite()) && first.iter().any(|value| *value != bf16::ZERO));
-    assert!(run()? == first, "other bits");
-    Ok(())
+    multi_head::plain_layers()
 }
 
 #[test]

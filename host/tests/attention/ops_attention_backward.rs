@@ -129,13 +129,7 @@ impl Case {
         &self,
         backward: impl Fn(&Stream, Backward<'_>) -> Done<()>,
     ) -> Outcome {
-        if !has_plain()? {
-            return Ok(());
-        }
-        let oracle = |sides, operands: [Rows<'_, T>; 3], result: Rows<'_, T>, band, scale| {
-            gradients_with(sides, operands, result, band, scale, &[], |score, _| Some(score))
-        };
-        self.check_by::<T>(oracle, forward, backward).map(drop)
+        self.check_with_sinks::<T>(&[], forward, backward).map(drop)
     }
 
     /// Gradients are the oracle's with the scores that `modify` gives.
@@ -145,22 +139,27 @@ impl Case {
         forward: impl Fn(&Stream, Attention<'_>) -> Done<()>,
         backward: impl Fn(&Stream, Backward<'_>) -> Done<()>,
     ) -> Outcome {
-        self.check_with_sinks::<T>(&[], modify, forward, backward).map(drop)
+        if !is_hopper()? {
+            return Ok(());
+        }
+        let oracle = |operands: [Rows<'_, T>; 3], result: Rows<'_, T>, band, scale| {
+            gradients_with(self.sides, operands, result, band, scale, &[], modify)
+        };
+        self.check_by::<T>(oracle, forward, backward).map(drop)
     }
 
-    /// The same with sinks, unless there are none. The oracle's gradients, if there is a kernel.
+    /// Gradients are the oracle's with sinks, without a score function. They come back, if there is a kernel.
     pub fn check_with_sinks<T: Number + PartialEq>(
         &self,
         sinks: &[f64],
-        modify: impl Fn(f64, [usize; 4]) -> Option<f64> + Sync,
         forward: impl Fn(&Stream, Attention<'_>) -> Done<()>,
         backward: impl Fn(&Stream, Backward<'_>) -> Done<()>,
     ) -> Outcome<Option<Exact>> {
-        if !is_hopper()? {
+        if !has_plain()? {
             return Ok(None);
         }
         let oracle = |sides, operands: [Rows<'_, T>; 3], result: Rows<'_, T>, band, scale| {
-            gradients_with(sides, operands, result, band, scale, sinks, modify)
+            gradients_with(sides, operands, result, band, scale, sinks, |score, _| Some(score))
         };
         self.check_by::<T>(oracle, forward, backward).map(Some)
     }

@@ -117,14 +117,14 @@ fn gradients_repeat() -> Outcome {
     }
     let runs = if device()?.is_software() { 3 } else { 100 };
     let mut all = Vec::new();
-    for size in [64, 256] {
+    for size in [64, 128, 256] {
         for is_deterministic in [false, true] {
             let sides = Sides { heads: 2, ..one_head(70, 200, size) };
             let case = Case { sides, is_deterministic, same_keys: true, ..PLAIN };
             all.push(case.compute::<bf16>(runs, forward, run)?.got);
         }
     }
-    assert!(all[0] == all[1] && all[2] == all[3], "other bits in the deterministic mode");
+    assert!(all.chunks(2).all(|pair| pair[0] == pair[1]), "other bits in the deterministic mode");
     Ok(())
 }
 
@@ -216,7 +216,8 @@ fn strided_views() -> Outcome {
 }
 
 /// A query, or its gradient, that is no number or infinite makes its own dQ and what it adds to none; the
-/// others keep their bits, and so do other heads and sequences.
+/// others keep their bits, and so do other sequences. dK and dV of its own sequence are spoilt, also those of
+/// keys of the tile that it does not see: a weight of zero times NaN is NaN.
 #[test]
 fn no_numbers_stay_in_their_rows() -> Outcome {
     if !has_plain()? {

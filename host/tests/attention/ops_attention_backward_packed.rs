@@ -16,6 +16,8 @@ const LENGTHS: Lengths = &[[70, 70], [1, 130], [0, 5], [140, 140], [3, 0], [65, 
 #[derive(Debug, Clone, Copy)]
 struct Case {
     lengths: Lengths,
+    /// Queries of the longest sequence as they are told, where that is wrong: those behind get no gradients.
+    told: Option<usize>,
     heads: usize,
     kv_heads: usize,
     size: usize,
@@ -23,6 +25,8 @@ struct Case {
     right: Option<u32>,
     is_deterministic: bool,
     soft_cap: Option<f32>,
+    /// A sink for each head, or none.
+    sinks: &'static [f32],
     /// By the kernels for Ampere and later, also on a Hopper.
     by_mma: bool,
     /// A sequence whose operands are no numbers; its gradients are not looked at.
@@ -31,6 +35,7 @@ struct Case {
 
 const PLAIN: Case = Case {
     lengths: LENGTHS,
+    told: None,
     heads: 2,
     kv_heads: 2,
     size: 64,
@@ -39,6 +44,7 @@ const PLAIN: Case = Case {
     spoiled: None,
     is_deterministic: false,
     soft_cap: None,
+    sinks: &[],
     by_mma: false,
 };
 
@@ -46,6 +52,8 @@ const PLAIN: Case = Case {
 struct Results<T> {
     inputs: [Vec<T>; 4],
     got: [Vec<T>; 3],
+    /// Gradients of sinks.
+    of_sinks: Vec<f32>,
 }
 
 impl Case {
@@ -97,13 +105,17 @@ impl Case {
         let [first_queries, first_keys] = first;
         let (first_queries, first_keys) = (first_queries?, first_keys?);
         let most = |side: usize| self.lengths.iter().map(|rows| rows[side]).max().unwrap_or_default();
-        let packed = Packed::new(&first_queries, &first_keys, most(0), most(1));
+        let packed = Packed::new(&first_queries, &first_keys, self.told.unwrap_or(most(0)), most(1));
         let mask = Mask::window(self.left, self.right);
         let (hq, hk, hv) = (Heads::new(&q, shape(0)), Heads::new(&k, shape(1)), Heads::new(&v, shape(2)));
         let attention = Attention::new(hq, hk, hv, HeadsMut::new(&mut output, shape(0)))
             .mask(mask)
             .packed(packed)
             .log_sum_exp(&mut logarithms);
+        let sinks = DeviceBuffer::from_slice(&stream, self.sinks)?;
+        let mut of_sinks = DeviceBuffer::from_slice(&stream, &vec![f32::NAN; self.sinks.len()])?;
+        let has_sinks = !self.sinks.is_empty();
+        let attention = if has_sinks { attention.sinks(&sinks) } else { attention };
         match self.soft_cap {
             Some(cap) => attention.soft_cap(cap)?.run(&stream)?,
             None => attention.run(&stream)?,
@@ -124,20 +136,23 @@ impl Case {
             .mask(mask)
             .packed(packed)
             .deterministic(self.is_deterministic);
+        let backward = if has_sinks { backward.sinks(&sinks, &mut of_sinks) } else { backward };
         match self.soft_cap {
             Some(cap) => backward.soft_cap(cap)?.run(&stream)?,
             None if self.by_mma => run_by_mma(&stream, backward)?,
             None => backward.run(&stream)?,
         }
         let got = [d_q.to_vec(&stream)?, d_k.to_vec(&stream)?, d_v.to_vec(&stream)?];
-        Ok(Results { inputs, got })
+        Ok(Results { inputs, got, of_sinks: of_sinks.to_vec(&stream)? })
     }
 
     fn check<T: Number>(&self) -> Outcome {
         if !(if self.soft_cap.is_some() { is_hopper()? } else { has_plain()? }) {
             return Ok(());
         }
-        let Results { inputs, got } = self.compute::<T>()?;
+        let Results { inputs, got, of_sinks } = self.compute::<T>()?;
+        let sinks: Vec<f64> = self.sinks.iter().copied().map(f64::from).collect();
+        let mut want_of_sinks = [vec![0.0; sinks.len()], vec![0.0; sinks.len()]];
         let Case { heads, kv_heads, size, .. } = *self;
         let first = [self.first(0), self.first(1)];
         let bound = |bound: Option<u32>| bound.map(i64::from);
@@ -156,21 +171,31 @@ impl Case {
                 let data = &inputs[at][first[side][sequence] * heads * size..];
                 Rows { data, strides: [0, heads * size, size] }
             };
-            let sides = Sides { batch: 1, queries, keys, heads, kv_heads, size };
+            let counted = self.told.map_or(queries, |told| told.min(queries));
+            let sides = Sides { batch: 1, queries: counted, keys, heads, kv_heads, size };
             let cap = |score: f64, _| match self.soft_cap.map(f64::from) {
                 Some(cap) => Some(cap * (score / cap).tanh()),
                 None => Some(score),
             };
-            let want = gradients_with(sides, [rows(0), rows(1), rows(2)], rows(3), band, scale, &[], cap);
+            let want = gradients_with(sides, [rows(0), rows(1), rows(2)], rows(3), band, scale, &sinks, cap);
+            for (sum, part) in want_of_sinks.iter_mut().zip(&want.sinks) {
+                sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+            }
             for (at, name) in ["dQ", "dK", "dV"].into_iter().enumerate() {
                 let (side, heads) = self.operands()[at];
-                let (from, rows) = (first[side][sequence], self.lengths[sequence][side]);
-                let got = &got[at][from * heads * size..(from + rows) * heads * size];
+                let (from, rows) = (first[side][sequence], [counted, keys][side]);
+                let got = &got[at][from * heads * size..];
+                let (got, behind) = got.split_at(rows * heads * size);
+                let behind = &behind[..(self.lengths[sequence][side] - rows) * heads * size];
+                assert!(behind.iter().all(|value| value.to_f64().is_nan()), "{self:?}: not told of");
                 let what = format!("{name} of sequence {sequence} of {self:?}");
                 let (value, magnitude) = (&want.value[at], &want.magnitude[at]);
                 compare::rounded(&what, got, value, magnitude, &[1, rows, heads, size], row.tolerance())?;
             }
         }
+        let what = format!("the gradients of sinks of {self:?}");
+        let [value, magnitude] = &want_of_sinks;
+        compare::accumulated(&what, &of_sinks, value, magnitude, &[sinks.len()], row.tolerance())?;
         for (at, got) in got.iter().enumerate() {
             let (side, heads) = self.operands()[at];
             let end = first[side][self.lengths.len()];
@@ -227,12 +252,12 @@ fn sequences_do_not_spoil_each_other() -> Outcome {
 
 /// The kernels for Ampere and later.
 #[test]
-fn by_mma() -> Outcome {
+pub fn by_mma() -> Outcome {
     const SHORT: Lengths = &[[70, 70], [1, 130], [0, 5], [3, 0], [65, 9]];
     for size in [64, 40, 128, 256] {
         let case = Case { lengths: SHORT, size, heads: 2, kv_heads: 1, by_mma: true, ..PLAIN };
         case.check::<bf16>()?;
-        Case { right: Some(0), ..case }.check::<f16>()?;
+        Case { right: Some(0), sinks: &[0.75, -40.0], ..case }.check::<f16>()?;
         for spoiled in [0, 1, 4] {
             Case { spoiled: Some(spoiled), heads: 1, ..case }.check::<bf16>()?;
         }
@@ -241,23 +266,42 @@ fn by_mma() -> Outcome {
     Case { lengths: &[[0, 0], [0, 4]], by_mma: true, ..PLAIN }.check::<bf16>()
 }
 
+/// Queries behind the longest sequence that was told have no numbers, which the checker knows. The told
+/// length fills tiles of all kernels, or does not.
+#[test]
+fn too_short_a_length_by_mma() -> Outcome {
+    const LONG: Lengths = &[[150, 20], [5, 9]];
+    for size in [64, 128, 256] {
+        let case = Case { lengths: LONG, size, kv_heads: 1, told: Some(64), by_mma: true, ..PLAIN };
+        case.check::<bf16>()?;
+        if has_plain()? {
+            Case { told: Some(5), right: Some(0), ..case }.compute::<bf16>()?;
+            Case { told: Some(70), left: Some(30), ..case }.compute::<f16>()?;
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn no_sequences() -> Outcome {
     Case { lengths: &[], ..PLAIN }.check::<bf16>()?;
     Case { lengths: &[[0, 0], [0, 4]], ..PLAIN }.check::<bf16>()
 }
 
-/// Row numbers that lead out of the tensors, or fall: the checker would see an access outside.
+/// Row numbers that lead out of the tensors, or fall: the checker would see an access outside. The 77 queries
+/// from row 3 on see all 80 keys, the ones before none. Elements are 1 but those of O, which are 0: so
+/// weights are 1/80, and dS is 64/80.
 #[test]
-fn wrong_row_numbers_do_no_harm() -> Outcome {
-    if !is_hopper()? {
+pub fn wrong_row_numbers_do_no_harm() -> Outcome {
+    if !has_plain()? {
         return Ok(());
     }
     let stream = device()?.stream()?;
     let sides = [1, 80, 1, 64];
-    let x = DeviceBuffer::<bf16>::zeroed(&stream, 80 * 64)?;
+    let x = DeviceBuffer::from_slice(&stream, &[bf16::ONE; 80 * 64])?;
     let gradient = || DeviceBuffer::<bf16>::zeroed(&stream, 80 * 64);
-    let logarithms = DeviceBuffer::<f32>::zeroed(&stream, 80)?;
+    let output = gradient()?;
+    let logarithms = DeviceBuffer::from_slice(&stream, &[8.0 + 80_f32.ln(); 80])?;
     let queries = DeviceBuffer::from_slice(&stream, &[-5, 3, 1000, 1000, i32::MAX])?;
     let keys = DeviceBuffer::from_slice(&stream, &[70, i32::MIN, i32::MAX, 81, 90])?;
     let heads = |x| Heads::new::<bf16>(x, sides);
@@ -267,7 +311,7 @@ fn wrong_row_numbers_do_no_harm() -> Outcome {
             queries: heads(&x),
             keys: heads(&x),
             values: heads(&x),
-            output: heads(&x),
+            output: heads(&output),
             log_sum_exp: (&logarithms).into(),
         };
         let gradients = Gradients {
@@ -283,14 +327,18 @@ fn wrong_row_numbers_do_no_harm() -> Outcome {
         } else {
             backward.run(&stream)?
         }
-        assert!(d_q.to_vec(&stream)?.iter().all(|value| *value == bf16::ZERO));
+        let is_near = |got: &[bf16], want: f32| got.iter().all(|x| (x.to_f32() / want - 1.0).abs() < 0.01);
+        let d_q = d_q.to_vec(&stream)?;
+        let (before, behind) = d_q.split_at(3 * 64);
+        assert!(before.iter().all(|value| *value == bf16::ZERO) && is_near(behind, 8.0), "{d_q:?}");
+        assert!(is_near(&d_k.to_vec(&stream)?, 7.7) && is_near(&d_v.to_vec(&stream)?, 77.0 / 80.0));
     }
     Ok(())
 }
 
 #[test]
-fn sequences_of_several_matrices_are_refused() -> Outcome {
-    if !is_hopper()? {
+pub fn sequences_of_several_matrices_are_refused() -> Outcome {
+    if !has_plain()? {
         return Ok(());
     }
     let stream = device()?.stream()?;

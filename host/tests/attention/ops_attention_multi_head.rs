@@ -1,6 +1,6 @@
 //! Multi-head attention of a layer and its gradients, against the oracle of the whole.
 
-use crate::attention_case::{Number, Outcome, device, is_hopper};
+use crate::attention_case::{Number, Outcome, device, has_plain, is_hopper};
 use half::{bf16, f16};
 use ironwarp::graph::Graph;
 use ironwarp::ops::attention::{
@@ -192,7 +192,7 @@ impl Case {
 
     /// Result and gradients are the oracle's.
     fn check<T: Number>(self) -> Outcome {
-        if !is_hopper()? {
+        if !(if self.drops { is_hopper()? } else { has_plain()? }) {
             return Ok(());
         }
         let stream = device()?.stream()?;
@@ -261,6 +261,12 @@ impl Case {
         }
         Ok(())
     }
+}
+
+/// Without dropped weights: on Ampere and later.
+pub fn plain_layers() -> Outcome {
+    layers_with_all_and_with_nothing()?;
+    Case { is_packed: true, turning: Some((64, false)), is_whole: true, ..PLAIN }.check::<bf16>()
 }
 
 #[test]

@@ -10,7 +10,7 @@
 //! | [`sm90::forward`] | Hopper | tensor cores; at head size 64 also exponentials |
 //! | [`sm90::fp8`] | operands in e4m3, on Hopper | exponentials and tensor cores |
 //! | [`mma`] | many queries a sequence, on Ampere and later; on Hopper after the first one | not measured |
-//! | [`mma::backward`] | its gradients, in the same order of choice | not measured |
+//! | [`mma::backward`] | the gradients, on Ampere and later; on Hopper after its own | not measured |
 //! | [`decode::forward`] | few queries a sequence, on Ampere and later | memory |
 //! | [`bias_gradient`] | the gradient of a bias of scores, on Ampere and later | loads |
 //! | [`diagonals`] | that of a bias for each distance, from it | memory |

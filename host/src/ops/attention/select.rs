@@ -548,6 +548,7 @@ mod tests {
         let (can, cannot) = of(Arch { major: 7, minor: 5 }, 64 * 1024);
         assert!(can.is_empty() && cannot.iter().all(|of| of.why.contains("compute capability")), "{can:?}");
     }
+
     #[test]
     fn gradients_have_kernels_for_ampere_and_later() {
         let is_own = |name: &str| name.contains("_mma_");

@@ -11,7 +11,7 @@ use crate::problem::{AttentionParams, Packing, Strides};
 /// Kernels: name and type.
 macro_rules! prepare_kernels {
     ($(#[kernel] fn $name:ident: $element:ident;)*) => { $(
-        #[doc = concat!("What a backward pass in ", stringify!($element), " needs of its rows; see [`prepare`].")]
+        #[doc = concat!("What a backward pass in ", stringify!($element), " needs of rows: see [`prepare`].")]
         ///
         /// # Safety
         /// As [`prepare::run`].

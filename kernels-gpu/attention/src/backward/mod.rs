@@ -1,8 +1,9 @@
-//! Parts of the backward passes of all devices: numbers of rows of queries, and the gradients of sinks.
+//! Parts of the backward passes of all devices: numbers of rows of queries, and the gradients of sinks. The
+//! [`order`] of sums in memory is that of Hopper's pass alone.
 //!
 //! | kernel | |
 //! |---|---|
-//! | [`prepare`] | before the others: `D = rowsum(dO O)` and the log-sum-exps in base 2, a number each a row |
+//! | [`prepare`] | before the others: `D = rowsum(dO O)` and the log-sum-exps in base 2, a row each |
 //! | [`sinks`] | the gradients of sinks, if there are any |
 
 #[cfg(feature = "kernels")]

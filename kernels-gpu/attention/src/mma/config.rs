@@ -5,9 +5,8 @@ use primitives::shared_plan::SharedPlan;
 use primitives::warp::LANES;
 use primitives::{shared_bytes, shared_plan};
 
-use super::tile::{Height, Shape, check};
+use super::tile::{Height, Registers, Shape, check};
 use crate::decode::config::Element;
-use crate::softmax::Scores;
 
 /// Warps of a block.
 pub const WARPS: u32 = 4;
@@ -27,9 +26,9 @@ pub trait Config: Copy + 'static {
     /// The element type.
     type Element: Element;
     /// A thread's scores: of two of a warp's rows, `BLOCK_N` keys.
-    type Scores: Scores + Copy;
+    type Scores: Registers;
     /// A thread's results: of two rows, `HEAD` columns.
-    type Result: Copy + AsRef<[f32]> + AsMut<[f32]>;
+    type Result: Registers;
     /// Stages of the ring.
     type Stages: Depth + StageCount;
     /// The value of that type.

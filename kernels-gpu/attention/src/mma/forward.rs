@@ -7,7 +7,9 @@ use primitives::shared_plan::SharedType;
 use primitives::unroll;
 
 use super::config::{BLOCK_M, Config, Plan, Queries, Stage, WARP_ROWS};
-use super::tile::{Place, Source, Target, add_product, copy, copy_pair, hide_keys, place, products, store};
+use super::tile::{
+    Place, Registers, Source, Target, add_product, copy, copy_pair, hide_keys, place, products, store,
+};
 use crate::problem::{AttentionParams, KeyBlocks, Packing, Sequence, Strides, Tile, Tiles};
 use crate::softmax::{Rows, scale_rows, sink_of};
 
@@ -88,9 +90,9 @@ impl<C: Config> Pass<'_, C> {
         let Arguments { params, sinks, .. } = self.arguments;
         let blocks = KeyBlocks::new(params.band, self.sequence, self.tile.first_row, BLOCK_M, C::BLOCK_N);
         let mut rows = Rows::new(params.scale);
-        // SAFETY: the caller's contract. Arrays of f32 may be all zero bits.
+        // SAFETY: the caller's contract.
         unsafe {
-            let mut result: C::Result = core::mem::zeroed();
+            let mut result = C::Result::zero();
             if blocks.count() > 0 {
                 self.blocks(blocks, &mut rows, &mut result);
             }

@@ -13,6 +13,23 @@ use crate::lines::Lines;
 use crate::problem::{AttentionParams, Sequence, Strides, Visible};
 use crate::softmax::{Scores, steps};
 
+/// A thread's scores, or its sums.
+///
+/// # Safety
+/// The type is an array of f32: all zero bits are a value of it.
+pub unsafe trait Registers: Scores + Copy {
+    /// Zeros.
+    #[inline(always)]
+    #[must_use]
+    fn zero() -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { core::mem::zeroed() }
+    }
+}
+
+// SAFETY: it is one.
+unsafe impl<const N: usize> Registers for [f32; N] {}
+
 /// Number of the thread's warp, and of the thread in it.
 #[inline(always)]
 pub(super) fn place() -> (u32, u32) {
@@ -134,15 +151,14 @@ pub(super) unsafe fn copy_pair<S: Shape, H: Height>(
 /// # Safety
 /// The whole warp calls it; the lines lie there.
 #[inline(always)]
-pub(super) unsafe fn products<S: Shape, R: Scores>(x: u32, y: u32) -> R {
+pub(super) unsafe fn products<S: Shape, R: Registers>(x: u32, y: u32) -> R {
     let (warp, lane) = place();
     // Matrices: rows 0.. and 8.., unit 0; then unit 1.
     let line = first_line::<S>(warp) + lane % 16;
     let rows = Lines::of_tile(x, S::BYTES, line, lane / 16);
     // Matrices: keys 0.., unit 0 and unit 1; then keys 8...
     let columns = Lines::of_tile(y, S::BYTES, lane / 16 * 8 + lane % 8, lane / 8 % 2);
-    // SAFETY: arrays of f32 may be all zero bits.
-    let mut scores: R = unsafe { core::mem::zeroed() };
+    let mut scores = R::zero();
     let sums = scores.as_mut();
     unroll!(STEP in 0..16, {
         if STEP < (S::HEAD / 16) as usize {

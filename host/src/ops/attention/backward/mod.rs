@@ -70,6 +70,11 @@ pub struct Gradients<'a> {
 /// Head sizes up to 256, on Ampere and later. dK and dV are the same bits in every run. On Hopper dQ is a sum
 /// of f32 whose order is free, rounded once, or fixed ([`Backward::deterministic`]); elsewhere its order is
 /// always fixed. With a score function or dropout it wants Hopper.
+///
+/// A query, or a row of the result's gradient, that is not finite spoils dK and dV of its head of keys, also
+/// those of keys that it does not see: they are in one tile with keys that are seen, and a weight of zero
+/// times NaN or infinity is NaN. Which keys that are depends on the kernel's tiles. Other heads of
+/// keys, matrices and packed sequences keep theirs.
 #[derive(Debug)]
 #[must_use = "gradients are computed by `run`"]
 pub struct Backward<'a> {

@@ -9,8 +9,7 @@ use primitives::{shared_bytes, shared_plan};
 
 use crate::decode::config::Element;
 use crate::mma::config::{SHARED_BYTES, WARP_ROWS};
-use crate::mma::tile::{Height, Shape, check};
-use crate::softmax::Scores;
+use crate::mma::tile::{Height, Registers, Shape, check};
 
 /// Stages of the ring.
 pub const STAGES: u32 = 2;
@@ -38,9 +37,9 @@ pub trait Config: Copy + 'static {
     /// The element type.
     type Element: Element;
     /// A thread's scores: of two of its warp's rows, `OTHER` columns.
-    type Scores: Scores + Copy;
+    type Scores: Registers;
     /// A thread's sums of a gradient: of two rows, `HEAD` columns.
-    type Sums: Scores + Copy;
+    type Sums: Registers;
 
     /// Rows that a block owns: keys, or queries. Each warp has [`WARP_ROWS`] of them.
     const OWN: u32;
@@ -58,7 +57,8 @@ pub trait Config: Copy + 'static {
     /// Checks that hold for all kernels; named in a `const` block of them.
     const CHECKED: () = {
         assert!(Self::SHARED <= SHARED_BYTES, "shared memory of a block");
-        assert!(Self::OWN.is_multiple_of(Self::OTHER), "tiles of L and D are padded to `OTHER` rows");
+        assert!(Self::OWN.is_multiple_of(Self::OTHER), "tiles of queries reach as far as L and D");
+        assert!(Self::OTHER <= if Self::IS_SHARED { 64 } else { 128 }, "loops are counted out");
         assert!(Self::OTHER / 2 <= OfKeys::<Self>::THREADS, "a thread for four numbers of L and D");
         check::<OfKeys<Self>, Own<Self>>();
         check::<OfKeys<Self>, Stage<Self>>();

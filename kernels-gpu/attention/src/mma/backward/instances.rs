@@ -16,7 +16,9 @@ macro_rules! kernels {
         $dollar:tt
         $(
             #[kernel] fn $keys:ident,
-            #[kernel] fn $queries:ident as $config:ident: $element:ident, head $head:literal, $own:literal own rows, $other:literal others;
+            #[kernel] fn $queries:ident
+                as $config:ident: $element:ident, head $head:literal,
+                $own:literal own rows, $other:literal others;
         )*
     ) => {
         $(
@@ -31,7 +33,7 @@ macro_rules! kernels {
                 const OWN: u32 = $own;
             }
 
-            #[doc = concat!("dK and dV in ", stringify!($element), " for head sizes up to ", $head, "; see the module.")]
+            #[doc = concat!("dK and dV in ", stringify!($element), " for head sizes up to ", $head, ".")]
             ///
             /// # Safety
             /// As [`keys::run`] for this configuration.
@@ -55,7 +57,8 @@ macro_rules! kernels {
                 let packing = Packing { queries: first_queries, keys: first_keys };
                 let (params, strides) = (&params, &strides);
                 let arguments = Arguments {
-                    params, strides, queries, keys, values, gradient, gradient_strides, logarithms, deltas, packing,
+                    params, strides, queries, keys, values, gradient, gradient_strides, logarithms, deltas,
+                    packing,
                 };
                 let results =
                     keys::Results { keys: key_gradients, values: value_gradients, strides: result_strides };
@@ -63,7 +66,7 @@ macro_rules! kernels {
                 unsafe { keys::run::<$config>(arguments, results) }
             }
 
-            #[doc = concat!("dQ in ", stringify!($element), " for head sizes up to ", $head, "; see the module.")]
+            #[doc = concat!("dQ in ", stringify!($element), " for head sizes up to ", $head, ".")]
             ///
             /// # Safety
             /// As [`queries::run`] for this configuration.
@@ -86,7 +89,8 @@ macro_rules! kernels {
                 let packing = Packing { queries: first_queries, keys: first_keys };
                 let (params, strides) = (&params, &strides);
                 let arguments = Arguments {
-                    params, strides, queries, keys, values, gradient, gradient_strides, logarithms, deltas, packing,
+                    params, strides, queries, keys, values, gradient, gradient_strides, logarithms, deltas,
+                    packing,
                 };
                 let result = queries::Result { data: query_gradients, strides: result_strides };
                 // SAFETY: the caller's contract.
@@ -131,15 +135,21 @@ mod host {
 
 kernels! { $
     #[kernel] fn attention_mma_backward_bf16_64,
-    #[kernel] fn attention_mma_query_gradients_bf16_64 as Bf16Head64: bf16, head 64, 64 own rows, 64 others;
+    #[kernel] fn attention_mma_query_gradients_bf16_64
+        as Bf16Head64: bf16, head 64, 64 own rows, 64 others;
     #[kernel] fn attention_mma_backward_bf16_128,
-    #[kernel] fn attention_mma_query_gradients_bf16_128 as Bf16Head128: bf16, head 128, 128 own rows, 32 others;
+    #[kernel] fn attention_mma_query_gradients_bf16_128
+        as Bf16Head128: bf16, head 128, 128 own rows, 32 others;
     #[kernel] fn attention_mma_backward_bf16_256,
-    #[kernel] fn attention_mma_query_gradients_bf16_256 as Bf16Head256: bf16, head 256, 64 own rows, 16 others;
+    #[kernel] fn attention_mma_query_gradients_bf16_256
+        as Bf16Head256: bf16, head 256, 64 own rows, 16 others;
     #[kernel] fn attention_mma_backward_f16_64,
-    #[kernel] fn attention_mma_query_gradients_f16_64 as F16Head64: f16, head 64, 64 own rows, 64 others;
+    #[kernel] fn attention_mma_query_gradients_f16_64
+        as F16Head64: f16, head 64, 64 own rows, 64 others;
     #[kernel] fn attention_mma_backward_f16_128,
-    #[kernel] fn attention_mma_query_gradients_f16_128 as F16Head128: f16, head 128, 128 own rows, 32 others;
+    #[kernel] fn attention_mma_query_gradients_f16_128
+        as F16Head128: f16, head 128, 128 own rows, 32 others;
     #[kernel] fn attention_mma_backward_f16_256,
-    #[kernel] fn attention_mma_query_gradients_f16_256 as F16Head256: f16, head 256, 64 own rows, 16 others;
+    #[kernel] fn attention_mma_query_gradients_f16_256
+        as F16Head256: f16, head 256, 64 own rows, 16 others;
 }

@@ -1,21 +1,19 @@
 //! dK and dV of a tile of keys. [`super`] has the picture.
 
-use cuda_std::warp::{FULL_MASK, sync_warp};
 use cuda_std::{async_copy, grid, shared, thread, vector};
 use layout::UNIT_BYTES;
-use primitives::pipeline::{Block, CopyPipeline};
-use primitives::shared_plan::SharedType;
 use primitives::unroll;
 use primitives::warp::LANES;
 
 use super::arguments::Arguments;
-use super::config::{Config, OfKeys, Own, Plan, RING, Stage};
+use super::config::{Config, OfKeys, Own, Plan, Stage};
+use super::ring::go_round;
 use super::scores::{of_columns, subtract, weigh};
 use crate::backward::ResultStrides;
 use crate::decode::config::Element;
 use crate::mma::tile::{
-    Place, Shape, TensorRows, add_product, copy_pair, first_line, groups, hide, place, products, rounded,
-    store,
+    Place, Registers, Shape, TensorRows, add_product, copy_pair, first_line, groups, hide, place, products,
+    rounded, store,
 };
 use crate::problem::{KeyTile, KeyTiles, QueryBlocks, Seen, Sequence, Strides, Visible};
 use crate::softmax::{factor, scale_rows};
@@ -51,6 +49,32 @@ struct Turn {
     block: u32,
 }
 
+/// All turns: the tiles of a head, and of the next head.
+#[derive(Clone)]
+struct Turns {
+    next: Turn,
+    /// End of the heads.
+    end: u32,
+    blocks: QueryBlocks,
+}
+
+impl Iterator for Turns {
+    type Item = Turn;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Turn> {
+        let turn = self.next;
+        if turn.head >= self.end {
+            return None;
+        }
+        self.next.block += 1;
+        if self.next.block == self.blocks.end {
+            self.next = Turn { head: turn.head + 1, block: self.blocks.first };
+        }
+        Some(turn)
+    }
+}
+
 /// The tile of the block.
 ///
 /// # Safety
@@ -70,7 +94,8 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>, results: Results) {
     unsafe {
         let sequence = params.sequence(arguments.packing, tile.batch);
         if tile.first_key < sequence.keys {
-            let blocks = QueryBlocks::new(params.band, sequence, tile.first_key, C::OWN, C::OTHER);
+            let mut blocks = QueryBlocks::new(params.band, sequence, tile.first_key, C::OWN, C::OTHER);
+            blocks.end = blocks.end.min(arguments.counted(sequence, C::OTHER).div_ceil(C::OTHER));
             Pass::<C> { arguments, results, shared, tile, sequence, blocks }.run();
         }
     }
@@ -83,10 +108,10 @@ impl<C: Config> Pass<'_, C> {
     /// As for [`run`]; all threads of the block call it.
     #[inline(always)]
     unsafe fn run(self) {
-        // SAFETY: the caller's contract. Arrays of f32 may be all zero bits.
+        // SAFETY: the caller's contract.
         unsafe {
             if C::IS_SHARED {
-                let mut sums: C::Sums = core::mem::zeroed();
+                let mut sums = C::Sums::zero();
                 self.turns(|turn, stage| self.add_to_one(turn, stage, &mut sums));
                 if Self::has_keys() {
                     self.store_keys(sums);
@@ -94,7 +119,7 @@ impl<C: Config> Pass<'_, C> {
                     self.store_values(&sums);
                 }
             } else {
-                let (mut keys, mut values): (C::Sums, C::Sums) = core::mem::zeroed();
+                let (mut keys, mut values) = (C::Sums::zero(), C::Sums::zero());
                 self.turns(|turn, stage| self.add_to_both(turn, stage, &mut keys, &mut values));
                 self.store_keys(keys);
                 self.store_values(&values);
@@ -107,23 +132,12 @@ impl<C: Config> Pass<'_, C> {
     /// # Safety
     /// As for [`run`](Self::run).
     #[inline(always)]
-    unsafe fn turns(self, mut each: impl FnMut(Turn, u32)) {
+    unsafe fn turns(self, each: impl FnMut(Turn, u32)) {
         let Self { tile, blocks, sequence, .. } = self;
         let params = self.arguments.params;
         let first = tile.head * params.group;
         let end = if blocks.count() > 0 { first + params.group } else { first };
-        let start = Turn { head: first, block: blocks.first };
-        let (mut ahead, mut now) = (start, start);
-        let ring_base = self.shared.ring(0);
-        let mut ring = CopyPipeline::<_, Block>::new(RING, Stage::<C>::BYTES);
-        let copy_next = |ring: &mut CopyPipeline<_, Block>, ahead: &mut Turn| {
-            if ahead.head < end {
-                // SAFETY: the caller's contract; all threads have left the stage.
-                unsafe { self.copy_queries(ring_base + ring.stage_to_load(), *ahead) }
-                self.step(ahead);
-            }
-            ring.commit();
-        };
+        let turns = Turns { next: Turn { head: first, block: blocks.first }, end, blocks };
         // SAFETY: the caller's contract; a stage is filled when the whole block has left it.
         unsafe {
             // They come with the first queries.
@@ -133,29 +147,7 @@ impl<C: Config> Pass<'_, C> {
                 let at = Place { row, head: tile.head, matrix: sequence.matrix, rows };
                 copy_pair::<OfKeys<C>, Own<C>>(params, self.shared.own(0), self.arguments.keys(), at);
             }
-            let mut stages = ring.prologue();
-            while stages > 0 {
-                copy_next(&mut ring, &mut ahead);
-                stages -= 1;
-            }
-            while now.head < end {
-                let stage = ring_base + ring.wait();
-                copy_next(&mut ring, &mut ahead);
-                each(now, stage);
-                ring.release();
-                self.step(&mut now);
-            }
-            // Gradients take the places of keys and values.
-            sync_warp(FULL_MASK);
-        }
-    }
-
-    /// The next turn: of the same head, or the first one of the next head.
-    #[inline(always)]
-    fn step(self, turn: &mut Turn) {
-        turn.block += 1;
-        if turn.block == self.blocks.end {
-            *turn = Turn { head: turn.head + 1, block: self.blocks.first };
+            go_round::<C, _>(self.shared.ring(0), turns, |turn, stage| self.copy_queries(turn, stage), each);
         }
     }
 
@@ -165,7 +157,7 @@ impl<C: Config> Pass<'_, C> {
     /// # Safety
     /// As for [`run`](Self::run); nobody reads the stage.
     #[inline(always)]
-    unsafe fn copy_queries(self, stage: u32, turn: Turn) {
+    unsafe fn copy_queries(self, turn: Turn, stage: u32) {
         let Arguments { params, packing, logarithms, deltas, .. } = self.arguments;
         let Self { sequence, tile, .. } = self;
         let first = turn.block * C::OTHER;
@@ -241,7 +233,7 @@ impl<C: Config> Pass<'_, C> {
             }
             thread::sync_threads();
             if Self::has_keys() {
-                let mut weights: C::Scores = core::mem::zeroed();
+                let mut weights = C::Scores::zero();
                 unroll!(GROUP in 0..4, {
                     if GROUP < groups::<C::Scores>() {
                         let words: [u32; 4] = vector::load_shared_v4(at(GROUP));

@@ -41,6 +41,7 @@
 //! | [`instances`] | the kernels and the table of them |
 //! | [`config`] | what they are made of; the plan of their shared memory |
 //! | [`arguments`] | the arguments of both |
+//! | `ring` | the loop of both |
 //! | `scores` | P and dS |
 
 pub mod arguments;
@@ -48,4 +49,5 @@ pub mod config;
 pub mod instances;
 pub mod keys;
 pub mod queries;
+mod ring;
 mod scores;

@@ -1,16 +1,14 @@
 //! dQ of a tile of queries. [`super`] has the picture.
 
-use cuda_std::warp::{FULL_MASK, sync_warp};
 use cuda_std::{grid, shared, thread};
-use primitives::pipeline::{Block, CopyPipeline};
-use primitives::shared_plan::SharedType;
 use primitives::unroll;
 
 use super::arguments::Arguments;
-use super::config::{Config, OfQueries, Own, Plan, RING, Stage};
+use super::config::{Config, OfQueries, Own, Plan, Stage};
+use super::ring::go_round;
 use super::scores::{of_rows, subtract, weigh};
 use crate::mma::tile::{
-    Place, TensorRows, add_product, copy_pair, first_line, hide_keys, place, products, store,
+    Place, Registers, TensorRows, add_product, copy_pair, first_line, hide_keys, place, products, store,
 };
 use crate::problem::{KeyBlocks, Sequence, Strides, Tile, Tiles};
 use crate::softmax::{factor, scale_rows};
@@ -31,6 +29,8 @@ struct Pass<'a, C: Config> {
     shared: Plan<C>,
     tile: Tile,
     sequence: Sequence,
+    /// Queries of the sequence that count.
+    counted: u32,
 }
 
 /// L and D of the thread's two rows.
@@ -57,8 +57,9 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>, result: Result) {
     // SAFETY: the caller's contract; all threads of the block are here.
     unsafe {
         let sequence = arguments.params.sequence(arguments.packing, tile.batch);
-        if tile.first_row < sequence.queries {
-            Pass::<C> { arguments, shared, tile, sequence }.run(result);
+        let counted = arguments.counted(sequence, C::OTHER);
+        if tile.first_row < counted {
+            Pass::<C> { arguments, shared, tile, sequence, counted }.run(result);
         }
     }
 }
@@ -73,9 +74,9 @@ impl<C: Config> Pass<'_, C> {
         let Self { tile, sequence, .. } = self;
         let params = self.arguments.params;
         let blocks = KeyBlocks::new(params.band, sequence, tile.first_row, C::OWN, C::OTHER);
-        // SAFETY: the caller's contract. Arrays of f32 may be all zero bits.
+        // SAFETY: the caller's contract.
         unsafe {
-            let mut sums: C::Sums = core::mem::zeroed();
+            let mut sums = C::Sums::zero();
             if blocks.count() > 0 {
                 self.blocks(blocks, &mut sums);
             }
@@ -88,7 +89,7 @@ impl<C: Config> Pass<'_, C> {
                 head: tile.head,
                 sequence: sequence.first_query,
                 tile: tile.first_row,
-                end: sequence.queries,
+                end: self.counted,
             };
             store::<OfQueries<C>, _>(params, self.shared.own(0), &sums, to);
         }
@@ -100,37 +101,16 @@ impl<C: Config> Pass<'_, C> {
     /// As for [`run`](Self::run); there is one.
     #[inline(always)]
     unsafe fn blocks(self, blocks: KeyBlocks, sums: &mut C::Sums) {
-        let ring_base = self.shared.ring(0);
-        let mut ring = CopyPipeline::<_, Block>::new(RING, Stage::<C>::BYTES);
-        let (mut ahead, mut now) = (blocks.first, blocks.first);
-        let copy_next = |ring: &mut CopyPipeline<_, Block>, ahead: &mut u32| {
-            if *ahead < blocks.end {
-                // SAFETY: the caller's contract; all threads have left the stage.
-                unsafe { self.copy_keys(ring_base + ring.stage_to_load(), *ahead) }
-                *ahead += 1;
-            }
-            ring.commit();
-        };
         // SAFETY: the caller's contract; a stage is filled when the whole block has left it.
         unsafe {
             // They come with the first keys.
             self.copy_queries();
-            let mut stages = ring.prologue();
-            while stages > 0 {
-                copy_next(&mut ring, &mut ahead);
-                stages -= 1;
-            }
             let numbers = self.numbers();
-            while now < blocks.end {
-                let stage = ring_base + ring.wait();
-                copy_next(&mut ring, &mut ahead);
-                let is_partial = blocks.is_partial(now);
-                self.add(stage, is_partial.then_some(now * C::OTHER), numbers, sums);
-                ring.release();
-                now += 1;
-            }
-            // The gradient takes the place of the queries.
-            sync_warp(FULL_MASK);
+            let copy = |block, stage| self.copy_keys(block, stage);
+            go_round::<C, _>(self.shared.ring(0), blocks.first..blocks.end, copy, |block, stage| {
+                let is_partial = blocks.is_partial(block);
+                self.add(stage, is_partial.then_some(block * C::OTHER), numbers, sums);
+            });
         }
     }
 
@@ -157,14 +137,14 @@ impl<C: Config> Pass<'_, C> {
         }
     }
 
-    /// L and D of the thread's rows; of rows behind the last one they make weights of zero.
+    /// L and D of the thread's rows; of rows behind those that count they make weights of zero.
     ///
     /// # Safety
     /// As for [`run`](Self::run).
     #[inline(always)]
     unsafe fn numbers(self) -> Numbers {
         let Arguments { params, packing, logarithms, deltas, .. } = self.arguments;
-        let Self { sequence, tile, .. } = self;
+        let tile = self.tile;
         let mut numbers = Numbers { logarithms: [f32::INFINITY; 2], deltas: [0.0; 2] };
         // SAFETY: the caller's contract; rows of the sequence.
         unsafe {
@@ -172,7 +152,7 @@ impl<C: Config> Pass<'_, C> {
             let (warp, lane) = place();
             unroll!(HALF in 0..2, {
                 let row = tile.first_row + first_line::<OfQueries<C>>(warp) + lane / 4 + 8 * HALF as u32;
-                if row < sequence.queries {
+                if row < self.counted {
                     numbers.logarithms[HALF] = *logarithms.add(first + row as usize);
                     numbers.deltas[HALF] = *deltas.add(first + row as usize);
                 }
@@ -181,14 +161,15 @@ impl<C: Config> Pass<'_, C> {
         numbers
     }
 
-    /// Starts the copies of the tile's queries and of their gradients: zeros behind the last one.
+    /// Starts the copies of the tile's queries and of their gradients: zeros behind those that
+    /// count.
     ///
     /// # Safety
     /// As for [`run`](Self::run).
     #[inline(always)]
     unsafe fn copy_queries(self) {
         let Self { tile, sequence, .. } = self;
-        let rows = sequence.queries - tile.first_row;
+        let rows = self.counted - tile.first_row;
         let row = sequence.first_query + tile.first_row;
         let at = Place { row, head: tile.head, matrix: sequence.matrix, rows };
         // SAFETY: the caller's contract.
@@ -207,7 +188,7 @@ impl<C: Config> Pass<'_, C> {
     /// # Safety
     /// As for [`run`](Self::run); nobody reads the stage, and the block has a key.
     #[inline(always)]
-    unsafe fn copy_keys(self, stage: u32, block: u32) {
+    unsafe fn copy_keys(self, block: u32, stage: u32) {
         let Self { tile, sequence, .. } = self;
         let params = self.arguments.params;
         let (first, head) = (block * C::OTHER, tile.head / params.group.max(1));

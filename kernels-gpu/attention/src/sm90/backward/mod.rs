@@ -6,7 +6,7 @@
 //!
 //! | kernel | |
 //! |---|---|
-//! | [`prepare`](crate::backward::prepare) | `D` and `L` in base 2, a number a row; zeros for the sums of dQ, but for whole heads |
+//! | [`prepare`](crate::backward::prepare) | `D`, `L` in base 2; zeros for sums of dQ, but for whole heads |
 //! | [`main_pass`] | dK and dV; adds up dQ in f32 |
 //! | [`finish`] | dQ, scaled and rounded |
 //! | [`whole`] | in place of both: dK, dV and dQ of whole heads |
@@ -14,7 +14,7 @@
 //!
 //! ```text
 //!   a block of threads has 128 keys and goes over the queries that see them, BLOCK_M at a time:
-//!     producer     K, V | Q0, L0 | dO0, D0 | Q1, L1 | dO1, D1 | ...                                  (1 thread)
+//!     producer     K, V | Q0, L0 | dO0, D0 | Q1, L1 | dO1, D1 | ...                               (1 thread)
 //!     consumer 0   its 64 keys: S^T | dP^T beside P^T | dV += P^T dO beside dS^T |
 //!                  dQ of the last tile = dS K | dK += dS^T Q beside adding dQ
 //!     consumer 1   its 64 keys, the same
