@@ -50,8 +50,9 @@ impl LaunchConfig {
     }
 
     /// The same, starting as soon as the kernel launched before it in the stream lets it
-    /// (`cuda_std::grid::launch_dependents`, or the end of its blocks) instead of after its end. Before
-    /// compute capability 9.0, and on the software driver, nothing overlaps.
+    /// (`cuda_std::grid::launch_dependents`, or the end of its blocks) instead of after its end. Nothing
+    /// overlaps on devices before compute capability 9.0, of kernels compiled for architectures before sm_90,
+    /// and on the software driver.
     ///
     /// Each thread of the kernel must call `cuda_std::grid::wait_dependencies` before it touches global
     /// memory; the executor's checker checks this. On an H200 kernels in a row then take 0.5 to 1 us less of

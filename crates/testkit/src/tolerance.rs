@@ -149,10 +149,6 @@ table! {
         "Beside the largest element: the mean is subtracted from it, and the sum of squares is rounded a few times. Squares below the smallest number are lost.";
     STATISTICS_F32 = "std, var, logsumexp f32", 1e-22, 16.0 * ROUND_F32, Logarithm,
         "As in f64; sums are taken in trees.";
-    STATISTICS_F16 = "std, var, logsumexp f16", STEP_F16, 2.0 * ROUND_F16, None,
-        "Computed in f32 and rounded once, which counts twice where a square is near the largest element's.";
-    STATISTICS_BF16 = "std, var, logsumexp bf16", 1e-22, 2.0 * ROUND_BF16, None,
-        "As f16.";
     REDUCE_PROD = "product", STEP_F32, 4.0 * ROUND_F32, SquareRoot,
         "One rounding per factor, independent: 4 standard deviations.";
     REDUCE_PROD_F64 = "product f64", f64::from_bits(1), 8.0 * ROUND_F64, SquareRoot,

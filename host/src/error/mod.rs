@@ -120,7 +120,7 @@ pub enum Error {
 
     /// A buffer, stream or event of one device used with another.
     #[error(
-        "{what} lives on device {got}, the stream on device {expected}\nhint: make it with a stream of device {expected}, or send it there (`Communicator::send`, or `to_vec` and `from_slice`)"
+        "{what} lives on device {got}, the stream on device {expected}\nhint: make it with a stream of device {expected}, or copy it there (`Tensor::to_device`, `Communicator::send`, or `to_vec` and `from_slice`)"
     )]
     DeviceMismatch {
         /// The argument at fault.

@@ -13,7 +13,7 @@ use super::args::Parameters;
 use super::name::keep;
 use super::tuples::LaunchArgs;
 use crate::config::LaunchConfig;
-use crate::device::Device;
+use crate::device::{Device, DeviceProperties};
 use crate::error::{Error, LaunchSite, Limit, Result};
 use crate::module::{Module, ModuleInner};
 use crate::raw::{self, LaunchAttribute, LaunchConfigEx, RawResult};
@@ -25,10 +25,13 @@ mod attribute {
     pub const SHARED_SIZE_BYTES: i32 = 1;
     pub const LOCAL_SIZE_BYTES: i32 = 3;
     pub const NUM_REGS: i32 = 4;
+    pub const PTX_VERSION: i32 = 5;
     pub const MAX_DYNAMIC_SHARED_SIZE_BYTES: i32 = 8;
     pub const NON_PORTABLE_CLUSTER_SIZE_ALLOWED: i32 = 14;
 }
 
+/// The first virtual architecture with `griddepcontrol.wait` (PTX ISA).
+const FIRST_WITH_WAIT: u32 = 90;
 /// The largest cluster, in blocks, that every device with clusters runs without opt-in.
 const PORTABLE_CLUSTER_BLOCKS: u64 = 8;
 /// Blocks of the largest cluster that any device runs.
@@ -46,6 +49,21 @@ pub struct FunctionAttributes {
     pub local_bytes: u32,
     /// Registers of a thread.
     pub registers: u32,
+    /// The virtual architecture that it was compiled for, ten times the major number and the minor one: 80 of
+    /// PTX for sm_80, also where that runs as machine code of a later architecture.
+    pub ptx_version: u32,
+}
+
+impl FunctionAttributes {
+    /// Whether its launches can overlap the one before: the device lets them, and the kernel's code has the
+    /// wait for that one, which the compiler leaves out below 90.
+    fn overlaps(&self, device: &DeviceProperties) -> bool {
+        device.clusters && self.has_wait()
+    }
+
+    const fn has_wait(&self) -> bool {
+        self.ptx_version >= FIRST_WITH_WAIT
+    }
 }
 
 /// The room that a cluster takes: its blocks, threads of a block, dynamic shared memory of a block.
@@ -169,7 +187,7 @@ impl FunctionInner {
     ) -> RawResult {
         let LaunchConfig { grid, block, shared_bytes, cluster, cooperative, overlapping } = *config;
         let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
-        let overlapping = overlapping && stream.device().properties().clusters;
+        let overlapping = overlapping && self.attributes.overlaps(stream.device().properties());
         let (function, values) = (self.handle, parameters.as_mut_ptr());
         // SAFETY: live handles; the driver copies the parameters before it returns; the rest is the caller's
         // promise.
@@ -367,6 +385,7 @@ fn attributes(function: CUfunction) -> RawResult<FunctionAttributes> {
         static_shared_bytes: get(SHARED_SIZE_BYTES)?,
         local_bytes: get(LOCAL_SIZE_BYTES)?,
         registers: get(NUM_REGS)?,
+        ptx_version: get(PTX_VERSION)?,
     })
 }
 
@@ -444,5 +463,29 @@ impl Module {
 impl fmt::Debug for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Function({} on device {})", self.inner.name, self.device.ordinal())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FunctionAttributes;
+
+    /// Blackwell runs machine code of the PTX for sm_80, which has no wait.
+    #[test]
+    fn code_before_sm_90_has_no_wait_for_the_launch_before() {
+        let of = |ptx_version: u32| {
+            let max_threads_per_block = 1024;
+            FunctionAttributes {
+                max_threads_per_block,
+                static_shared_bytes: 0,
+                local_bytes: 0,
+                registers: 32,
+                ptx_version,
+            }
+        };
+        assert_eq!(
+            [75, 80, 89, 90, 100, 120].map(|version| of(version).has_wait()),
+            [false, false, false, true, true, true]
+        );
     }
 }

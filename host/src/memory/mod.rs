@@ -15,7 +15,6 @@ mod buffer;
 mod captured;
 mod guard;
 mod overlap;
-mod peer_copy;
 mod pinned;
 mod private;
 mod report;
@@ -30,7 +29,6 @@ pub use view::{DevicePtr, DeviceView, DeviceViewMut};
 
 pub use allocation::Use;
 pub(crate) use captured::GraphUse;
-pub(crate) use peer_copy::copy_to_peer;
 pub(crate) use private::PrivatePool;
 pub use view::Within;
 

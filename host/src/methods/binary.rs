@@ -191,8 +191,8 @@ fn combine_in_place(operation: &'static str, op: BinaryOp, x: &mut Tensor, other
 
 /// Powers.
 impl Tensor {
-    /// `self ^ exponent`; the shapes broadcast, and the types are promoted. Of integers it wraps around. A
-    /// number 2 takes the kernel of [`Tensor::square`].
+    /// `self ^ exponent`; the shapes broadcast, and the types are promoted. See
+    /// [`power`](elementwise::power) for integers. A number 2 takes the kernel of [`Tensor::square`].
     ///
     /// # Errors
     /// As [`Tensor::add`]; [`TensorError::DType`] also for u8 and bool.

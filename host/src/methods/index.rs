@@ -11,7 +11,7 @@ use crate::tensor::promote::Scalar;
 use crate::tensor::{DType, Dim, Layout, Named, Tensor, TensorError, dim};
 
 /// Elements by their numbers. Index tensors are i64 or i32; their elements are checked, for which the host
-/// waits once. [`crate::ops::index`] takes indices that were checked before.
+/// waits. [`crate::ops::index`] takes indices that were checked before.
 impl Tensor {
     /// The places `index` (of one dimension) of `dim`, in their order: `y[.., i, ..] = x[.., index[i], ..]`.
     ///

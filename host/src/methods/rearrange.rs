@@ -1,13 +1,13 @@
-//! Elements at other places: reversed, rotated, repeated, with a border; on another device.
+//! Elements at other places: reversed, rotated, repeated, padded; on another device.
 
 use super::number::single;
 use super::stream_of;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::copy_to_peer;
 use crate::ops::elementwise::{copy_into, made};
 use crate::ops::fill;
 use crate::ops::index::{self, Indices};
+use crate::ops::peer::copy_to_peer;
 use crate::tensor::promote::Scalar;
 use crate::tensor::{DType, Dim, Named, Shape, Tensor, dim};
 
@@ -20,9 +20,12 @@ impl Tensor {
     /// driver's error.
     #[track_caller]
     pub fn flip<D: Dim>(&self, dims: &[D]) -> Result<Tensor> {
-        let stream = stream_of(self)?;
-        let mut flipped = self.copy()?;
-        for axis in dim::axes("flip", dims, self.rank(), "at most once")? {
+        let (stream, axes) = (stream_of(self)?, dim::axes("flip", dims, self.rank(), "at most once")?);
+        if axes.is_empty() {
+            return self.copy();
+        }
+        let mut flipped = self.clone();
+        for axis in axes {
             let places = self.shape()[axis];
             let backwards = fill::arange(&stream, places as f64 - 1.0, -1.0, places, DType::I64)?;
             flipped = index::gather(&stream, &flipped, axis, &Indices::known(backwards, places))?;
@@ -40,63 +43,67 @@ impl Tensor {
         if places == 0 {
             return self.copy();
         }
-        // As many places as there are fit in an i64, and so does what is left of the shift.
+        // In i128, since `-i64::MIN` is no i64.
         let first = (-i128::from(shift)).rem_euclid(places as i128) as usize;
         Tensor::cat(&[&self.slice(dim, first..)?, &self.slice(dim, ..first)?], dim).named("roll")
     }
 
-    /// The tensor `counts[i]` times along dimension `i`. With more counts than dimensions, dimensions of size
+    /// The tensor `repeats[i]` times along dimension `i`. With more repeats than dimensions, dimensions of size
     /// 1 come in front.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for fewer counts than dimensions, [`TensorError::Rank`],
+    /// [`Error::InvalidArgument`] for fewer repeats than dimensions, [`TensorError::Rank`],
     /// [`TensorError::TooLarge`], [`Error::OutOfMemory`], or the driver's error.
     #[track_caller]
-    pub fn repeat(&self, counts: &[usize]) -> Result<Tensor> {
+    pub fn repeat(&self, repeats: &[usize]) -> Result<Tensor> {
         let (operation, rank) = ("repeat", self.rank());
-        let Some(more) = counts.len().checked_sub(rank) else {
+        let Some(more) = repeats.len().checked_sub(rank) else {
             return Err(Error::InvalidArgument {
                 operation,
-                argument: "counts",
-                got: counts.len().to_string(),
+                argument: "repeats",
+                got: repeats.len().to_string(),
                 wanted: format!("at least {rank}, one for each dimension"),
-                hint: "a count of 1 leaves a dimension as it is",
+                hint: "a repeat of 1 leaves a dimension as it is",
             });
         };
         let mut sides = vec![1; more];
         sides.extend_from_slice(self.shape());
-        let mut repeated = self.reshape(&sides).named(operation)?;
-        for (axis, &count) in counts.iter().enumerate().filter(|&(_, &count)| count != 1) {
-            let mut one_more = repeated.shape().to_vec();
-            one_more.insert(axis, count);
-            sides[axis] = sides[axis].saturating_mul(count);
-            repeated = repeated
-                .unsqueeze(axis)
-                .and_then(|x| x.broadcast_to(&one_more)?.reshape(&sides))
-                .named(operation)?;
+        if repeats.iter().all(|&count| count == 1) {
+            return self.copy()?.view_as(&sides).named(operation);
         }
-        if counts.iter().all(|&count| count == 1) { repeated.copy() } else { Ok(repeated) }
+        let product =
+            |sides: &[usize]| sides.iter().fold(1usize, |product, &side| product.saturating_mul(side));
+        let mut repeated = self.reshape(&sides).named(operation)?;
+        for (axis, &count) in repeats.iter().enumerate().filter(|&(_, &count)| count != 1) {
+            let (outer, inner) = (product(&sides[..axis]), product(&sides[axis..]));
+            sides[axis] = sides[axis].saturating_mul(count);
+            // Each run of `inner` elements as often.
+            let once = repeated.reshape(&[outer, 1, inner])?;
+            let runs = once.broadcast_to(&[outer, count, inner]).named(operation)?;
+            repeated = runs.copy()?.view_as(&sides).named(operation)?;
+        }
+        Ok(repeated)
     }
 
-    /// The tensor with a border of `value`: `borders[0]` has the places before and after those of the last
-    /// dimension, `borders[1]` those of the one before it, and so on.
+    /// The tensor with `value` around it: `padding[0]` has the places before and after those of the last
+    /// dimension, `padding[1]` those of the one before it, and so on.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for more borders than dimensions, or for a number that the integer type
+    /// [`Error::InvalidArgument`] for padding of more dimensions than there are, or for a number that the integer type
     /// does not have; [`TensorError::TooLarge`], [`Error::OutOfMemory`], or the driver's error.
     #[track_caller]
-    pub fn pad(&self, borders: &[[usize; 2]], value: impl Into<Scalar>) -> Result<Tensor> {
+    pub fn pad(&self, padding: &[[usize; 2]], value: impl Into<Scalar>) -> Result<Tensor> {
         let (operation, rank) = ("pad", self.rank());
-        if borders.len() > rank {
+        if padding.len() > rank {
             return Err(Error::InvalidArgument {
                 operation,
-                argument: "borders",
-                got: borders.len().to_string(),
+                argument: "padding",
+                got: padding.len().to_string(),
                 wanted: format!("at most {rank}, one for each dimension"),
-                hint: "the first border is the last dimension's",
+                hint: "the first pair is the last dimension's",
             });
         }
-        let axes = || (0..rank).rev().zip(borders);
+        let axes = || (0..rank).rev().zip(padding);
         let mut sides = self.shape().to_vec();
         for (axis, &[before, after]) in axes() {
             sides[axis] = sides[axis].saturating_add(before).saturating_add(after);
@@ -113,21 +120,15 @@ impl Tensor {
     }
 
     /// The tensor on `device`; the tensor itself where it is there already. The copy is contiguous, and in
-    /// order with the current streams of both devices. The host does not wait.
+    /// order with the current streams of both devices: see [`copy_to_peer`].
     ///
     /// # Errors
-    /// [`Error::NotCapturable`] while one of the streams is captured, [`Error::OutOfMemory`], or the driver's
-    /// error.
+    /// As [`copy_to_peer`].
     #[track_caller]
     pub fn to_device(&self, device: &Device) -> Result<Tensor> {
         if self.device() == device {
             return Ok(self.clone());
         }
-        let (own, theirs) = (stream_of(self)?, device.current_stream()?);
-        let x = self.contiguous()?;
-        made(&theirs, x.shape(), x.dtype(), |out| {
-            let bytes = x.elements() * x.dtype().size();
-            copy_to_peer((&own, x.read(&own)?), (&theirs, out.write(&theirs)?), bytes)
-        })
+        copy_to_peer(&stream_of(self)?, self, &device.current_stream()?)
     }
 }

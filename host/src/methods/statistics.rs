@@ -1,10 +1,11 @@
-//! Statistics that are several launches: variances, deviations, logarithms of sums of powers.
+//! Statistics that are several launches: variances, deviations, logarithms of sums of exponentials.
 
 use crate::error::{Error, Result};
 use crate::tensor::{DType, Dim, Named, Tensor, TensorError, dim};
 
 /// Statistics along the dimensions `dims`, which may be counted from the end; with none named, along all.
-/// 16-bit floats are computed in f32 and rounded once. Each writes a tensor of the input's size on the way.
+/// 16-bit floats are computed in f32 and rounded once. Each writes a tensor of the input's size, in the type
+/// that it is computed in, on the way; of 16-bit floats it writes two.
 ///
 /// The errors of all of them: [`TensorError::Axes`] for a dimension that is not there or named twice;
 /// [`TensorError::DType`] for types that are no floats, and 8-bit floats; [`TensorError::Empty`] for no
@@ -72,7 +73,7 @@ impl Tensor {
         let x = self.wide(operation)?;
         let axes = reduced_axes(operation, dims, x.rank())?;
         let count: usize = axes.iter().map(|&axis| x.shape()[axis]).product();
-        if correction >= count && correction > 0 {
+        if count > 0 && correction >= count {
             return Err(Error::InvalidArgument {
                 operation,
                 argument: "correction",
@@ -91,11 +92,11 @@ impl Tensor {
         let x = self.wide(operation)?;
         let axes = reduced_axes(operation, dims, x.rank())?;
         let largest = x.amax_keepdim(&axes).named(operation)?;
-        // Without a finite one the elements' own powers are 0, infinite or NaN.
+        // Without a finite one the exponentials of the elements themselves are 0, infinite or NaN.
         let shift = largest.where_(&largest.isfinite()?, 0.0)?;
-        let mut powers = x.sub(&shift)?;
-        powers.exp_()?;
-        powers.sum_keepdim(&axes)?.log()?.add(&shift)
+        let mut exponentials = x.sub(&shift)?;
+        exponentials.exp_()?;
+        exponentials.sum_keepdim(&axes)?.log()?.add(&shift)
     }
 
     /// The tensor in the float type that it is computed in.

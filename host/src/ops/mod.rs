@@ -18,6 +18,7 @@ pub mod hash;
 pub mod index;
 pub mod loss;
 pub mod optim;
+pub mod peer;
 pub mod pool;
 pub mod reduce;
 pub mod rotary;

@@ -26,6 +26,7 @@ mod multi_device;
 mod occupancy;
 mod ops_gemm_tune_memory;
 mod out_of_memory;
+mod peer_copies;
 mod pinned_lost;
 mod sticky;
 mod stream_events;

@@ -3,14 +3,11 @@
 
 use crate::common::{Bench, expect_error, kernels};
 use half::bf16;
-use ironwarp::graph::Graph;
 use ironwarp::ops::attention::{Decode, Heads, HeadsMut};
 use ironwarp::ops::elementwise::{BinaryOp, binary};
 use ironwarp::ops::gemm::{Activation, Matmul, Matrix, MatrixMut};
 use ironwarp::ops::row::{Norm, NormKind};
-use ironwarp::{
-    DType, Device, DeviceBuffer, Error, Event, LaunchConfig, PinnedBuffer, Result, Tensor, TensorError,
-};
+use ironwarp::{Device, DeviceBuffer, Error, Event, LaunchConfig, PinnedBuffer, Result, Tensor};
 
 /// Operands of ops that lie on the other device.
 fn ops_refuse(here: &Bench, there: &Bench) -> Result<()> {
@@ -66,29 +63,6 @@ fn slopes_refuse(here: &Bench, far: &DeviceBuffer<f32>) -> Result<()> {
     Ok(())
 }
 
-/// A tensor on the other device and back: dense, by columns, and of no elements; in order with the current
-/// streams; not in a capture.
-fn tensors_move(here: &Bench, there: &Bench) -> Result<()> {
-    let x = Tensor::arange(&here.stream, 0, 1000, 1, DType::F32)?.view_as(&[8, 125])?;
-    let far = here.stream.scope(|_| {
-        let shared = |e: &Error| matches!(e.tensor_error(), Some(TensorError::Shared { .. }));
-        expect_error("the tensor itself", x.to_device(&here.device)?.view_mut(), shared)?;
-        there.stream.scope(|_| {
-            // Queued behind work on both sides, and before more.
-            let doubled = x.mul(2)?.to_device(&there.device)?;
-            let turned = x.t()?.to_device(&there.device)?;
-            assert!(turned.is_contiguous() && *turned.device() == there.device);
-            assert!(x.slice(0, ..0)?.to_device(&there.device)?.is_empty());
-            doubled.t()?.sub(&turned)
-        })
-    })?;
-    assert_eq!(far.tolist::<f32>()?, x.t()?.tolist::<f32>()?);
-    assert_eq!(far.to_device(&here.device)?.t()?.tolist::<f32>()?, x.tolist::<f32>()?);
-    let captured = Graph::capture(&here.stream, (), |_, _| x.to_device(&there.device).map(drop));
-    expect_error("a capture", captured, |e| matches!(e, Error::NotCapturable { .. }))?;
-    Ok(())
-}
-
 #[test]
 fn devices_do_not_mix() -> Result<()> {
     testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
@@ -125,7 +99,6 @@ fn devices_do_not_mix() -> Result<()> {
     }
 
     ops_refuse(&here, &there)?;
-    tensors_move(&here, &there)?;
 
     // Pinned memory serves every device, and streams wait for events of other devices.
     there.stream.wait(&start)?;

@@ -142,8 +142,8 @@ impl Case {
         if !is_hopper()? {
             return Ok(());
         }
-        let oracle = |operands: [Rows<'_, T>; 3], result: Rows<'_, T>, band, scale| {
-            gradients_with(self.sides, operands, result, band, scale, &[], modify)
+        let oracle = |sides, operands: [Rows<'_, T>; 3], result: Rows<'_, T>, band, scale| {
+            gradients_with(sides, operands, result, band, scale, &[], modify)
         };
         self.check_by::<T>(oracle, forward, backward).map(drop)
     }

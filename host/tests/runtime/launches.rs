@@ -253,6 +253,10 @@ fn the_drivers_view_of_a_kernel() -> Result<()> {
     let attributes = device.kernel::<bounded>()?.attributes();
     assert_eq!(attributes.max_threads_per_block, 64);
     assert_eq!(attributes.local_bytes, 0);
+    // Without it no launch overlaps the one before. The text of these kernels is for sm_80.
+    let arch = device.arch();
+    let of_device = 10 * arch.major + arch.minor;
+    assert_eq!(attributes.ptx_version, if device.is_software() { of_device } else { 80 });
     assert!(device.kernel::<fill>()?.attributes().max_threads_per_block >= 256);
     Ok(())
 }

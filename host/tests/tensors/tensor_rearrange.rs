@@ -56,10 +56,16 @@ fn repeated() -> Outcome {
     let mut same = x.repeat(&[1, 1])?;
     same.add_(1)?;
     has(x.clone(), &[2, 2], &[0, 1, 2, 3])?;
-    let mut more = x.repeat(&[1, 1, 1])?;
-    more.add_(1)?;
-    let mut tall = x.repeat(&[3, 2])?;
-    tall.add_(1)?;
+    for repeats in [&[1, 1, 1][..], &[3, 1, 1], &[3, 2], &[0, 1]] {
+        let mut more = x.repeat(repeats)?;
+        assert!(more.is_contiguous());
+        more.add_(1)?;
+    }
+    let mut wide = counting(&[2, 1])?.repeat(&[1, 4])?;
+    wide.add_(1)?;
+    has(wide, &[2, 4], &[1, 1, 1, 1, 2, 2, 2, 2])?;
+    let deepest = counting(&[2])?.repeat(&[2, 1, 1, 1, 1, 1, 3, 2])?;
+    has(deepest.flatten(2, -1)?.select(1, 0)?, &[2, 12], &[0, 1].repeat(12).into_iter().collect::<Vec<_>>())?;
     let error = x.repeat(&[2]).expect_err("too few counts");
     assert!(matches!(error, Error::InvalidArgument { operation: "repeat", .. }), "{error}");
     x.repeat(&[usize::MAX, 2]).expect_err("too many elements");
@@ -67,15 +73,15 @@ fn repeated() -> Outcome {
 }
 
 #[test]
-fn with_a_border() -> Outcome {
+fn padded() -> Outcome {
     let x = counting(&[2, 2])?;
     has(x.pad(&[[1, 2]], 9)?, &[2, 5], &[9, 0, 1, 9, 9, 9, 2, 3, 9, 9])?;
     has(x.pad(&[[0, 1], [1, 0]], -1)?, &[3, 3], &[-1, -1, -1, 0, 1, -1, 2, 3, -1])?;
     has(x.t()?.pad(&[[1, 0]], 7)?, &[2, 3], &[7, 0, 2, 7, 1, 3])?;
     has(x.pad(&[], 7)?, &[2, 2], &[0, 1, 2, 3])?;
     has(counting(&[0])?.pad(&[[1, 1]], 4)?, &[2], &[4, 4])?;
-    let error = x.pad(&[[0, 0]; 3], 0).expect_err("too many borders");
-    assert!(matches!(error, Error::InvalidArgument { operation: "pad", argument: "borders", .. }), "{error}");
+    let error = x.pad(&[[0, 0]; 3], 0).expect_err("too many dimensions");
+    assert!(matches!(error, Error::InvalidArgument { operation: "pad", argument: "padding", .. }), "{error}");
     x.pad(&[[usize::MAX, 1]], 0).expect_err("too many elements");
     x.pad(&[[1, 1]], i64::MAX).expect_err("a number that i32 does not have");
     let half = x.to(DType::BF16)?.pad(&[[1, 0]], 0.5)?.to(DType::F32)?;

@@ -1,4 +1,4 @@
-//! Variances, deviations and logarithms of sums of powers against oracles in f64.
+//! Variances, deviations and logarithms of sums of exponentials against oracles in f64.
 
 use std::error::Error as StdError;
 
@@ -56,7 +56,9 @@ fn case<T: Element + testkit::Element>(x: &[T], dims: &[usize], what: &str, row:
         let scales: Vec<f64> = groups.iter().map(|group| scale(group)).collect();
         assert_eq!(got.dtype(), T::DTYPE);
         let what = format!("{name} of {} along {dims:?}, {what}", T::DTYPE);
-        compare::accumulated(&what, &got.tolist::<T>()?, &want, &scales, &[want.len()], tolerance)?;
+        // 16-bit floats are computed in f32 and rounded once.
+        let compared = if T::DTYPE.size() == 2 { compare::rounded::<T> } else { compare::accumulated };
+        compared(&what, &got.tolist::<T>()?, &want, &scales, &[want.len()], tolerance)?;
         Outcome::Ok(())
     };
     for correction in [0, 1] {
@@ -107,12 +109,12 @@ fn statistics_of_f32() -> Outcome {
 
 #[test]
 fn statistics_of_f16() -> Outcome {
-    every_case::<f16>(tolerance::STATISTICS_F16)
+    every_case::<f16>(tolerance::STATISTICS_F32)
 }
 
 #[test]
 fn statistics_of_bf16() -> Outcome {
-    every_case::<bf16>(tolerance::STATISTICS_BF16)
+    every_case::<bf16>(tolerance::STATISTICS_F32)
 }
 
 #[test]
@@ -147,7 +149,9 @@ fn wrong_calls_are_refused() -> Outcome {
         assert!(matches!(error.tensor_error(), Some(TensorError::DType { .. })), "{error}");
     }
     let nothing = Tensor::zeros(&device, &[2, 0], DType::F32)?;
-    for error in [nothing.std(&[1], 0), nothing.logsumexp(&[1])].map(|got| got.expect_err("no elements")) {
+    for error in [nothing.std(&[1], 0), nothing.var(&[1], 1), nothing.logsumexp(&[1])]
+        .map(|got| got.expect_err("no elements"))
+    {
         assert!(matches!(error.tensor_error(), Some(TensorError::Empty { .. })), "{error}");
     }
     // Along a dimension that has places the results are as many as there are: none.

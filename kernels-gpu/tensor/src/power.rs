@@ -30,7 +30,7 @@ macro_rules! of_floats {
 of_floats!(f64, f32);
 
 /// The power of an integer, by squares of the base: it wraps around. With a negative exponent it is
-/// `1 / self ^ -exponent` cut to a whole number, and 0 of 0.
+/// `1 / self ^ -exponent`, truncated; 0 to a negative power is 0.
 macro_rules! of_integers {
     ($($ty:ident),*) => { $(
         impl Power for $ty {

@@ -201,8 +201,8 @@ fn combine(stream: &Stream, op: BinaryOp, a: Input<'_>, b: &Tensor, out: TensorM
 
 /// `a ^ b` for every pair of elements; the shapes broadcast, the types are the same.
 ///
-/// Powers of floats are C's: `x ^ 0` and `1 ^ y` are 1 also with NaN. Those of integers wrap around; with a
-/// negative exponent they are cut to whole numbers, and 0 of 0.
+/// Powers of floats are C's: `x ^ 0` and `1 ^ y` are 1 also with NaN. Those of integers wrap around. With a
+/// negative exponent they are truncated, and of 0 they are 0.
 ///
 /// # Errors
 /// [`TensorError::Broadcast`]; [`TensorError::DType`] when the types differ or are 8-bit floats, u8 or bool,

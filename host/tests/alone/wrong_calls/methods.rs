@@ -195,6 +195,8 @@ fn functions(calls: &mut Calls) {
     calls.method("sin", Kind::DType, |b| of(b, &[2], DType::F64)?.sin());
     calls.method("clamp", Kind::DType, |b| e5m2(b)?.clamp(0, 1));
     calls.method("leaky_relu", Kind::DType, |b| of(b, &[2], DType::I32)?.leaky_relu(0.1));
+    calls.method("pow", Kind::DType, |b| of(b, &[2], DType::U8)?.pow(3));
+    calls.method("pow", Kind::Broadcast, |b| x(b)?.pow(&of(b, &[3], F32)?));
 }
 
 fn reductions(calls: &mut Calls) {
@@ -218,6 +220,12 @@ fn reductions(calls: &mut Calls) {
     calls.method("all", Kind::Axes, |b| x(b)?.all(&[3]));
     calls.method("any", Kind::Axes, |b| x(b)?.any(&[0, 0]));
     calls.method("any", Kind::DType, |b| of(b, &[2], DType::F8E4M3)?.any(&[0]));
+    calls.method("var", Kind::Argument, |b| x(b)?.var(&[1], 3));
+    calls.method("std", Kind::Axes, |b| x(b)?.std(&[3], 0));
+    calls.method("var_keepdim", Kind::Empty, |b| of(b, &[2, 0], F32)?.var_keepdim(&[1], 1));
+    calls.method("std_keepdim", Kind::DType, |b| of(b, &[2], DType::I64)?.std_keepdim(&[0], 0));
+    calls.method("logsumexp", Kind::Axes, |b| x(b)?.logsumexp(&[0, 0]));
+    calls.method("logsumexp_keepdim", Kind::Empty, |b| of(b, &[0], F32)?.logsumexp_keepdim(&[0]));
 }
 
 fn rows(calls: &mut Calls) {
@@ -274,6 +282,14 @@ fn shapes(calls: &mut Calls) {
     calls.method("permute", Kind::Axes, |b| x(b)?.permute(&[0, 1, -2]));
     calls.method("transpose", Kind::Axis, |b| x(b)?.transpose(-4, 0));
     calls.method("t", Kind::Shape, |b| x(b)?.t());
+    calls.method("flip", Kind::Axes, |b| x(b)?.flip(&[3]));
+    calls.method("roll", Kind::Axis, |b| x(b)?.roll(1, 3));
+    calls.method("repeat", Kind::Argument, |b| x(b)?.repeat(&[2, 2]));
+    calls.method("repeat", Kind::Rank, |b| x(b)?.repeat(&[1; 9]));
+    calls.method("repeat", Kind::TooLarge, |b| x(b)?.repeat(&[usize::MAX, 2, 1]));
+    calls.method("pad", Kind::Argument, |b| x(b)?.pad(&[[0, 1]; 4], 0));
+    calls.method("pad", Kind::Argument, |b| of(b, &[2], DType::U8)?.pad(&[[0, 1]], 256));
+    calls.method("pad", Kind::TooLarge, |b| x(b)?.pad(&[[usize::MAX, 1]], 0));
     calls.method("narrow", Kind::Slice, |b| x(b)?.narrow(0, 1, 2));
     calls.method("narrow", Kind::Slice, |b| x(b)?.narrow(0, usize::MAX, 2));
     calls.method("narrow", Kind::Axis, |b| x(b)?.narrow(-4, 0, 1));
@@ -313,6 +329,9 @@ fn selections(calls: &mut Calls) {
     calls.method("index_select", Kind::Index, |b| x(b)?.index_select(1, &indices(b, &[1], &[-1])?));
     calls.method("index_select", Kind::Shape, |b| x(b)?.index_select(1, &indices(b, &[1, 1], &[0])?));
     calls.method("index_select", Kind::DType, |b| x(b)?.index_select(1, &of(b, &[1], F32)?));
+    calls.method("one_hot", Kind::Index, |b| three(b)?.one_hot(2));
+    calls.method("one_hot", Kind::DType, |b| of(b, &[2], F32)?.one_hot(2));
+    calls.method("one_hot", Kind::Rank, |b| of(b, &[1; 8], DType::I64)?.one_hot(1));
     let vector = |b: &Bench| of(b, &[3], F32);
     calls.method("gather", Kind::Axis, |b| vector(b)?.gather(1, &three(b)?));
     calls.method("gather", Kind::Shape, |b| x(b)?.gather(0, &three(b)?));
