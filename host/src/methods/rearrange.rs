@@ -48,8 +48,8 @@ impl Tensor {
         Tensor::cat(&[&self.slice(dim, first..)?, &self.slice(dim, ..first)?], dim).named("roll")
     }
 
-    /// The tensor `repeats[i]` times along dimension `i`. With more repeats than dimensions, dimensions of size
-    /// 1 come in front.
+    /// The tensor `repeats[i]` times along dimension `i`. With more repeats than dimensions, dimensions of
+    /// size 1 come in front.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for fewer repeats than dimensions, [`TensorError::Rank`],
@@ -89,8 +89,8 @@ impl Tensor {
     /// dimension, `padding[1]` those of the one before it, and so on.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for padding of more dimensions than there are, or for a number that the integer type
-    /// does not have; [`TensorError::TooLarge`], [`Error::OutOfMemory`], or the driver's error.
+    /// [`Error::InvalidArgument`] for padding of more dimensions than there are, or for a number that the
+    /// integer type does not have; [`TensorError::TooLarge`], [`Error::OutOfMemory`], or the driver's error.
     #[track_caller]
     pub fn pad(&self, padding: &[[usize; 2]], value: impl Into<Scalar>) -> Result<Tensor> {
         let (operation, rank) = ("pad", self.rank());
