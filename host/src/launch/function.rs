@@ -50,7 +50,8 @@ pub struct FunctionAttributes {
     /// Registers of a thread.
     pub registers: u32,
     /// The virtual architecture that it was compiled for, ten times the major number and the minor one: 80 of
-    /// PTX for sm_80, also where that runs as machine code of a later architecture.
+    /// PTX for sm_80, also where that runs as machine code of a later architecture. The software driver gives
+    /// its device's.
     pub ptx_version: u32,
 }
 

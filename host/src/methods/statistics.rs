@@ -83,7 +83,7 @@ impl Tensor {
             });
         }
         let distances = x.sub(&x.mean_keepdim(&axes).named(operation)?)?;
-        distances.norm_keepdim(&axes)?.mul(((count - correction) as f64).sqrt().recip())
+        distances.norm_keepdim(&axes)?.mul((count.saturating_sub(correction) as f64).sqrt().recip())
     }
 
     /// The logarithm in the type that it is computed in; `dims` stay with size 1.

@@ -69,9 +69,9 @@ fn copy(own: &Stream, x: &Tensor, theirs: &Stream, out: &mut Tensor) -> Result<(
     put_behind(own, theirs)?;
     let [source, target] = [from, to].map(|of| of.address().raw());
     let contexts = [own, theirs].map(|stream| stream.device().context());
-    // SAFETY: both ranges lie in live allocations, of these contexts. They do not overlap, since the devices
-    // are two. The contexts live as long as their streams.
     let copied = own.call(|stream| {
+        // SAFETY: both ranges lie in live allocations, of these contexts. They do not overlap, since the
+        // devices are two. The contexts live as long as their streams.
         Ok(unsafe { raw::memcpy_peer_async(target, contexts[1], source, contexts[0], bytes, stream) })
     });
     // The copy may be under way after an error too.

@@ -156,5 +156,6 @@ fn wrong_calls_are_refused() -> Outcome {
     }
     // Along a dimension that has places the results are as many as there are: none.
     assert_eq!(nothing.var(&[0], 1)?.shape().sides(), [0]);
+    assert_eq!(Tensor::zeros(&device, &[0, 0], DType::F32)?.std(&[0], 1)?.shape().sides(), [0]);
     Ok(())
 }
