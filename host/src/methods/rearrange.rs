@@ -16,8 +16,8 @@ impl Tensor {
     /// The elements in reverse along each of `dims`.
     ///
     /// # Errors
-    /// [`TensorError::Axes`] for a dimension that is not there or named twice, [`Error::OutOfMemory`], or the
-    /// driver's error.
+    /// [`crate::TensorError::Axes`] for a dimension that is not there or named twice,
+    /// [`Error::OutOfMemory`], or the driver's error.
     #[track_caller]
     pub fn flip<D: Dim>(&self, dims: &[D]) -> Result<Tensor> {
         let (stream, axes) = (stream_of(self)?, dim::axes("flip", dims, self.rank(), "at most once")?);
@@ -36,7 +36,7 @@ impl Tensor {
     /// The elements `shift` places further along `dim`; what leaves at one end enters at the other.
     ///
     /// # Errors
-    /// [`TensorError::Axis`], [`Error::OutOfMemory`], or the driver's error.
+    /// [`crate::TensorError::Axis`], [`Error::OutOfMemory`], or the driver's error.
     #[track_caller]
     pub fn roll(&self, shift: i64, dim: impl Dim) -> Result<Tensor> {
         let places = self.size(dim).named("roll")?;
@@ -52,8 +52,8 @@ impl Tensor {
     /// size 1 come in front.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for fewer repeats than dimensions, [`TensorError::Rank`],
-    /// [`TensorError::TooLarge`], [`Error::OutOfMemory`], or the driver's error.
+    /// [`Error::InvalidArgument`] for fewer repeats than dimensions, [`crate::TensorError::Rank`],
+    /// [`crate::TensorError::TooLarge`], [`Error::OutOfMemory`], or the driver's error.
     #[track_caller]
     pub fn repeat(&self, repeats: &[usize]) -> Result<Tensor> {
         let (operation, rank) = ("repeat", self.rank());
@@ -90,7 +90,8 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for padding of more dimensions than there are, or for a number that the
-    /// integer type does not have; [`TensorError::TooLarge`], [`Error::OutOfMemory`], or the driver's error.
+    /// integer type does not have; [`crate::TensorError::TooLarge`], [`Error::OutOfMemory`], or the driver's
+    /// error.
     #[track_caller]
     pub fn pad(&self, padding: &[[usize; 2]], value: impl Into<Scalar>) -> Result<Tensor> {
         let (operation, rank) = ("pad", self.rank());
