@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `create` | `ones`, `full`, `arange`, `rand`, `eye` and their like |
 //! | `unary` | one row a function of [`crate::ops::elementwise::UnaryOp`]; `to`, `clamp` |
-//! | `binary` | one row a function of [`crate::ops::elementwise::BinaryOp`] and of [`crate::ops::elementwise::CompareOp`]; `pow` |
+//! | `binary` | one row a function of `BinaryOp` and of `CompareOp` ([`crate::ops::elementwise`]); `pow` |
 //! | `operators` | `+ - * / & \| ^ !` |
 //! | `reduce` | one row a function of [`crate::ops::reduce::ReduceOp`]; `argmax`, `max` |
 //! | `statistics` | `var`, `std`, `logsumexp` |

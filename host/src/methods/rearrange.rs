@@ -11,7 +11,7 @@ use crate::ops::peer::copy_to_peer;
 use crate::tensor::promote::Scalar;
 use crate::tensor::{DType, Dim, Named, Shape, Tensor, dim};
 
-/// Elements at other places. Each is a copy.
+/// Elements at other places. Each makes a copy, but for `to_device` to the device of the tensor.
 impl Tensor {
     /// The elements in reverse along each of `dims`.
     ///

@@ -7,7 +7,8 @@
 //!
 //! | module | kernels |
 //! |---|---|
-//! | [`unary`], [`binary`], [`power`], [`compare`], [`select`], [`copy`] | element by element, over operands with strides: see [`place`] |
+//! | [`unary`], [`binary`], [`compare`], [`select`], [`copy`] | element by element; strides: see [`place`] |
+//! | [`power`] | powers, likewise |
 //! | [`turned`] | copies between two dense axes |
 //! | [`convert`] | from every element type to every other |
 //! | [`reduce`] | sums, products, maxima, and where they stand, along rows and columns |

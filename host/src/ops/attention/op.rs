@@ -17,6 +17,10 @@ use super::{launch, select};
 /// been queued and not run. Rows that belong to no sequence, and those of a sequence beyond the longest that
 /// was told, get no result. Numbers that do not rise, or lie outside of the rows, make results meaningless
 /// and do no harm otherwise.
+///
+/// On Hopper a sequence longer than the longest that was told makes gradients meaningless, and a
+/// deterministic backward pass may then never end. With sinks their gradients are meaningless on every
+/// device.
 #[derive(Debug, Clone, Copy)]
 pub struct Packed<'a> {
     pub(super) queries: DeviceView<'a, i32>,
