@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::CUevent;
 
 use crate::device::{Device, NO_TIMING};
-use crate::error::{Error, Result};
+use crate::error::{DriverError, Error, Result};
 use crate::raw;
 
 /// `CU_EVENT_DEFAULT`: with timing.
@@ -113,6 +113,19 @@ impl Event {
 
     pub(super) fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// After an error of a wait for the event, which may be of the waiting stream's context or of this one: if
+    /// this one died, its device remembers that, and the other does not.
+    pub(super) fn blame(&self, error: &DriverError) -> Result<()> {
+        if !error.is_sticky() {
+            return Ok(());
+        }
+        // SAFETY: the handle is alive.
+        match self.device.call(|| unsafe { raw::event_query(self.handle) }) {
+            Err(died @ Error::Sticky { .. }) => Err(died),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn now_recorded(&self, captured: bool) {

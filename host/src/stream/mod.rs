@@ -229,7 +229,11 @@ impl Stream {
     /// The driver's error.
     pub fn wait(&self, event: &Event) -> Result<()> {
         // SAFETY: both handles are alive.
-        self.call(|stream| unsafe { raw::stream_wait_event(stream, event.raw(), 0) })?;
+        let waited = self.call(|stream| Ok(unsafe { raw::stream_wait_event(stream, event.raw(), 0) }))?;
+        if let Err(error) = waited {
+            event.blame(&error)?;
+            return self.ask(|_| Err(error));
+        }
         self.keep_while_captured()
     }
 

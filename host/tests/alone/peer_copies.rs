@@ -5,12 +5,15 @@
 use crate::common::{Bench, expect_error, kernels};
 use ironwarp::graph::Graph;
 use ironwarp::ops::peer::copy_to_peer;
-use ironwarp::{DType, Device, Error, LaunchConfig, Result, Stream, Tensor, TensorError};
+use ironwarp::{DType, Device, Error, Event, LaunchConfig, Result, Stream, Tensor, TensorError};
+use std::time::Duration;
 
 /// Elements that take a block of the allocator for themselves.
 const MANY: usize = 1 << 18;
 /// Sums that keep a stream busy.
 const QUEUED: usize = 8;
+/// Waits of a millisecond until somebody notices that a device died.
+const TRIES: usize = 2000;
 
 fn two() -> Result<Option<[Bench; 2]>> {
     if Device::count()? < 2 {
@@ -88,6 +91,33 @@ fn captures_refuse_copies_between_devices() -> Result<()> {
         Graph::capture(&there.stream, (), |stream, _| copy_to_peer(&here.stream, &x, stream).map(drop));
     expect_error("the target's stream", written, refused)?;
     assert_eq!(copy_to_peer(&here.stream, &x, &there.stream)?.tolist::<f32>()?, [0.0; 8]);
+    Ok(())
+}
+
+/// A wait for a mark of a dead device fails; the device of the stream that would wait stays alive.
+#[test]
+fn waits_for_a_dead_device_leave_the_other_alive() -> Result<()> {
+    testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
+    let Some([here, there]) = two()? else { return Ok(()) };
+    let far = Tensor::full(&there.stream, &[8], 2.0, DType::F32)?;
+    let mark = Event::untimed(&here.device)?;
+    // SAFETY: the kernel dies and touches nothing.
+    unsafe { ironwarp::launch::<kernels::die>(&here.stream, LaunchConfig::new([1, 1, 1], [32, 1, 1]), ())? };
+    here.stream.record(&mark)?;
+    // Whoever waits notices first, on a GPU perhaps never. Before the kernel dies, a wait is queued.
+    let side = there.device.stream()?;
+    let refused = (0..TRIES).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        side.wait(&mark).err()
+    });
+    assert!(refused.is_some() || !here.device.is_software(), "nobody noticed");
+    let died = |e: &Error| matches!(e, Error::Sticky { .. });
+    assert!(refused.iter().all(died), "{refused:?}");
+    assert_eq!(far.to_vec::<f32>(&there.stream)?, [2.0; 8]);
+    expect_error("synchronize", here.stream.synchronize(), died)?;
+    let again = there.stream.wait(&mark);
+    assert!(again.as_ref().err().iter().all(|e| died(e)), "{again:?}");
+    assert_eq!(far.to_vec::<f32>(&there.stream)?, [2.0; 8]);
     Ok(())
 }
 

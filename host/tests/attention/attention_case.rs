@@ -55,6 +55,9 @@ pub struct Case {
     pub lies: [Lie; 4],
     /// In place of the batch, and the numbers of queries and keys.
     pub packed: Option<Lengths>,
+    /// Queries and keys of the longest packed sequence as they are told, where that is wrong: rows behind
+    /// hold no numbers, and get no results.
+    pub told: Option<[usize; 2]>,
     pub log_sum_exp: bool,
     /// Which configurations.
     pub kernels: fn(&Config) -> bool,
@@ -76,6 +79,7 @@ pub const PLAIN: Case = Case {
     scale: None,
     lies: [Lie::Rows; 4],
     packed: None,
+    told: None,
     log_sum_exp: true,
     kernels: |_| true,
 };
@@ -110,6 +114,11 @@ impl<T: Number> Operand<T> {
         for ((_, place), value) in places.into_iter().zip(values) {
             self.data[place] = *value;
         }
+    }
+
+    /// Elements of a row.
+    fn row(&self) -> usize {
+        self.sides[2] * self.sides[3]
     }
 
     /// The elements' indices and places, in order.
@@ -219,6 +228,11 @@ impl<T: Number> Setup<T> {
             let inside = outside..rows - outside;
             let values = input(family, seed + index as u64, batch * inside.len() * heads * size);
             operand.fill(&values, inside);
+            let side = index.min(1);
+            for (first, lengths) in firsts[side].iter().zip(case.packed.unwrap_or_default()) {
+                let behind = first + case.counted(*lengths)[side]..first + lengths[side];
+                operand.fill(&vec![T::from_f64(f64::NAN); behind.len() * operand.row()], behind);
+            }
         }
         let upload = |operand: &Operand<T>| DeviceBuffer::from_slice(stream, &operand.data);
         let buffers = [upload(&operands[0])?, upload(&operands[1])?, upload(&operands[2])?];
@@ -248,7 +262,8 @@ impl<T: Number> Setup<T> {
             Some(lengths) => {
                 let most =
                     |side: usize| lengths.iter().map(|lengths| lengths[side]).max().unwrap_or_default();
-                attention.packed(Packed::new(&self.first[0], &self.first[1], most(0), most(1)))
+                let [queries, keys] = self.case.told.unwrap_or([most(0), most(1)]);
+                attention.packed(Packed::new(&self.first[0], &self.first[1], queries, keys))
             }
             None => attention,
         })
@@ -308,7 +323,9 @@ impl<T: Number> Setup<T> {
                     .iter()
                     .zip(queries.into_iter().zip(keys))
                     .enumerate()
-                    .map(|(first, (&lengths, (query, key)))| of(first, 1, lengths, [query, key]))
+                    .map(|(first, (&lengths, (query, key)))| {
+                        of(first, 1, self.case.counted(lengths), [query, key])
+                    })
                     .collect()
             }
         }
@@ -388,6 +405,12 @@ impl Case {
     /// The factor that the kernel is given.
     fn exact_scale(&self) -> f64 {
         f64::from(self.scale.unwrap_or(1.0 / (self.size as f32).sqrt()))
+    }
+
+    /// Queries and keys of a packed sequence that count.
+    fn counted(&self, lengths: [usize; 2]) -> [usize; 2] {
+        let told = self.told.unwrap_or(lengths);
+        [0, 1].map(|side| lengths[side].min(told[side]))
     }
 
     /// First rows of packed queries and keys, and the ends of the last ones.

@@ -4,6 +4,7 @@ use crate::attention_case::{Case, Number, Outcome, PLAIN, about, device};
 use crate::ops_attention_backward as backward;
 use crate::ops_attention_backward_packed as packed;
 use crate::ops_attention_multi_head as multi_head;
+use crate::ops_attention_packed as packed_forward;
 use crate::ops_attention_sinks::gradients_of_sinks_by_mma;
 use half::{bf16, f16};
 use ironwarp::ops::attention::{Attention, Backward, Forward, Gradients, Heads, HeadsMut};
@@ -43,6 +44,8 @@ fn ampere_computes_the_forward_pass() -> Outcome {
         case.check::<bf16>()?;
         Case { packed: Some(&[[3, 40], [66, 9], [0, 5], [5, 0], [64, 64]]), ..case }.check::<f16>()?;
     }
+    packed_forward::too_short_lengths()?;
+    packed_forward::wrong_row_numbers_do_no_harm()?;
     // The method of tensors, of heads before rows.
     let stream = device()?.current_stream()?;
     let shape = [2, 3, 21, 24];
@@ -106,6 +109,7 @@ fn ampere_computes_gradients() -> Outcome {
     assert_eq!(tuner.len(), 1);
     gradients_of_sinks_by_mma()?;
     packed::by_mma()?;
+    packed::too_short_lengths_by_mma()?;
     packed::wrong_row_numbers_do_no_harm()?;
     packed::sequences_of_several_matrices_are_refused()?;
     // A layer: attention, and products around it.

@@ -16,8 +16,9 @@ const LENGTHS: Lengths = &[[70, 70], [1, 130], [0, 5], [140, 140], [3, 0], [65, 
 #[derive(Debug, Clone, Copy)]
 struct Case {
     lengths: Lengths,
-    /// Queries of the longest sequence as they are told, where that is wrong: those behind get no gradients.
-    told: Option<usize>,
+    /// Queries and keys of the longest sequence as they are told, where that is wrong: rows behind hold no
+    /// numbers, and get no gradients.
+    told: Option<[usize; 2]>,
     heads: usize,
     kv_heads: usize,
     size: usize,
@@ -57,6 +58,12 @@ struct Results<T> {
 }
 
 impl Case {
+    /// Rows of a sequence that count.
+    fn counted(&self, lengths: [usize; 2]) -> [usize; 2] {
+        let told = self.told.unwrap_or(lengths);
+        [0, 1].map(|side| lengths[side].min(told[side]))
+    }
+
     /// First rows of the queries, or of the keys, and the end of the last one.
     fn first(&self, side: usize) -> Vec<usize> {
         let mut rows = vec![OUTSIDE];
@@ -78,10 +85,10 @@ impl Case {
         let (row, nan) = (heads * self.size, T::from_f64(f64::NAN));
         let first = self.first(side);
         let mut all = vec![nan; (first[first.len() - 1] + OUTSIDE) * row];
-        for (sequence, rows) in first.windows(2).enumerate().filter(|(at, _)| self.spoiled != Some(*at)) {
+        for (sequence, &lengths) in self.lengths.iter().enumerate().filter(|(at, _)| self.spoiled != Some(*at)) {
             let seed = (10 * sequence + at) as u64;
-            let values = input::<T>(Family::Normal, seed, (rows[1] - rows[0]) * row);
-            all[rows[0] * row..rows[1] * row].copy_from_slice(&values);
+            let values = input::<T>(Family::Normal, seed, self.counted(lengths)[side] * row);
+            all[first[sequence] * row..][..values.len()].copy_from_slice(&values);
         }
         all
     }
@@ -105,7 +112,8 @@ impl Case {
         let [first_queries, first_keys] = first;
         let (first_queries, first_keys) = (first_queries?, first_keys?);
         let most = |side: usize| self.lengths.iter().map(|rows| rows[side]).max().unwrap_or_default();
-        let packed = Packed::new(&first_queries, &first_keys, self.told.unwrap_or(most(0)), most(1));
+        let [queries, keys] = self.told.unwrap_or([most(0), most(1)]);
+        let packed = Packed::new(&first_queries, &first_keys, queries, keys);
         let mask = Mask::window(self.left, self.right);
         let (hq, hk, hv) = (Heads::new(&q, shape(0)), Heads::new(&k, shape(1)), Heads::new(&v, shape(2)));
         let attention = Attention::new(hq, hk, hv, HeadsMut::new(&mut output, shape(0)))
@@ -162,7 +170,7 @@ impl Case {
             DType::BF16 => tolerance::ATTENTION_BACKWARD_BF16,
             _ => tolerance::ATTENTION_BACKWARD_F16,
         };
-        for (sequence, &[queries, keys]) in self.lengths.iter().enumerate() {
+        for (sequence, &lengths) in self.lengths.iter().enumerate() {
             if self.spoiled == Some(sequence) {
                 continue;
             }
@@ -171,8 +179,8 @@ impl Case {
                 let data = &inputs[at][first[side][sequence] * heads * size..];
                 Rows { data, strides: [0, heads * size, size] }
             };
-            let counted = self.told.map_or(queries, |told| told.min(queries));
-            let sides = Sides { batch: 1, queries: counted, keys, heads, kv_heads, size };
+            let counted = self.counted(lengths);
+            let sides = Sides { batch: 1, queries: counted[0], keys: counted[1], heads, kv_heads, size };
             let cap = |score: f64, _| match self.soft_cap.map(f64::from) {
                 Some(cap) => Some(cap * (score / cap).tanh()),
                 None => Some(score),
@@ -183,10 +191,10 @@ impl Case {
             }
             for (at, name) in ["dQ", "dK", "dV"].into_iter().enumerate() {
                 let (side, heads) = self.operands()[at];
-                let (from, rows) = (first[side][sequence], [counted, keys][side]);
+                let (from, rows) = (first[side][sequence], counted[side]);
                 let got = &got[at][from * heads * size..];
                 let (got, behind) = got.split_at(rows * heads * size);
-                let behind = &behind[..(self.lengths[sequence][side] - rows) * heads * size];
+                let behind = &behind[..(lengths[side] - rows) * heads * size];
                 assert!(behind.iter().all(|value| value.to_f64().is_nan()), "{self:?}: not told of");
                 let what = format!("{name} of sequence {sequence} of {self:?}");
                 let (value, magnitude) = (&want.value[at], &want.magnitude[at]);
@@ -266,17 +274,54 @@ pub fn by_mma() -> Outcome {
     Case { lengths: &[[0, 0], [0, 4]], by_mma: true, ..PLAIN }.check::<bf16>()
 }
 
-/// Queries behind the longest sequence that was told have no numbers, which the checker knows. The told
-/// length fills tiles of all kernels, or does not.
-#[test]
-fn too_short_a_length_by_mma() -> Outcome {
-    const LONG: Lengths = &[[150, 20], [5, 9]];
-    for size in [64, 128, 256] {
-        let case = Case { lengths: LONG, size, kv_heads: 1, told: Some(64), by_mma: true, ..PLAIN };
+/// Queries and keys of the longest sequence as they are told, with a head size each: in a tile, between tiles
+/// of all kernels, and no rows at all of one side.
+const TOO_SHORT: [([usize; 2], usize); 7] = [
+    ([5, 9], 64),
+    ([64, 128], 128),
+    ([70, 200], 256),
+    ([300, 60], 64),
+    ([60, 300], 128),
+    ([0, 9], 256),
+    ([5, 0], 64),
+];
+/// The last one is longer than what is told, too: no rows of others lie behind it.
+const LONG: Lengths = &[[150, 270], [5, 9], [270, 150]];
+
+/// Sequences end with the longest one that was told, for every kernel: rows behind it lie in tiles that no
+/// block has, or in a tile of others. In a fixed order a tile of queries would wait for keys behind it.
+fn too_short_lengths(case: Case) -> Outcome {
+    for (at, (told, size)) in TOO_SHORT.into_iter().enumerate() {
+        let case = Case { lengths: LONG, kv_heads: 1, told: Some(told), size, ..case };
         case.check::<bf16>()?;
-        if has_plain()? {
-            Case { told: Some(5), right: Some(0), ..case }.compute::<bf16>()?;
-            Case { told: Some(70), left: Some(30), ..case }.compute::<f16>()?;
+        // The next size.
+        let size = TOO_SHORT[(at + 1) % TOO_SHORT.len()].1;
+        Case { right: Some(0), sinks: &[0.75, -40.0], size, ..case }.check::<f16>()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn too_short_lengths_on_hopper() -> Outcome {
+    too_short_lengths(PLAIN)
+}
+
+#[test]
+fn too_short_lengths_in_a_fixed_order() -> Outcome {
+    too_short_lengths(Case { is_deterministic: true, ..PLAIN })
+}
+
+#[test]
+pub fn too_short_lengths_by_mma() -> Outcome {
+    too_short_lengths(Case { by_mma: true, ..PLAIN })
+}
+
+#[test]
+fn too_short_lengths_of_score_functions() -> Outcome {
+    for is_deterministic in [false, true] {
+        for (told, size) in [([64, 128], 64), ([70, 60], 128), ([5, 200], 256)] {
+            let case = Case { lengths: LONG, told: Some(told), soft_cap: Some(1.5), size, ..PLAIN };
+            Case { right: Some(0), is_deterministic, ..case }.check::<bf16>()?;
         }
     }
     Ok(())
@@ -302,7 +347,7 @@ pub fn wrong_row_numbers_do_no_harm() -> Outcome {
     let gradient = || DeviceBuffer::<bf16>::zeroed(&stream, 80 * 64);
     let output = gradient()?;
     let logarithms = DeviceBuffer::from_slice(&stream, &[8.0 + 80_f32.ln(); 80])?;
-    let queries = DeviceBuffer::from_slice(&stream, &[-5, 3, 1000, 1000, i32::MAX])?;
+    let queries = DeviceBuffer::from_slice(&stream, &[-5, 3, 1000, 2, i32::MIN])?;
     let keys = DeviceBuffer::from_slice(&stream, &[70, i32::MIN, i32::MAX, 81, 90])?;
     let heads = |x| Heads::new::<bf16>(x, sides);
     for (is_deterministic, by_mma) in [(false, false), (true, false), (false, true)] {

@@ -8,6 +8,7 @@ use ironwarp::ops::tuning::{Source, Tuner, Tuning};
 use ironwarp::{DType, DeviceBuffer, Error, Stream};
 use num::E4M3;
 use reference::attention::{Attended, Band, Rows, Sides, attention as oracle};
+use std::ops::Range;
 use testkit::{Element, Family, bitwise_equal, compare, input, tolerance};
 
 use crate::attention_case::{Outcome, device, is_hopper};
@@ -39,6 +40,8 @@ struct Case {
     sinks: bool,
     /// Ends of packed sequences, in place of the batch: those of keys are the same.
     packed: Option<&'static [usize]>,
+    /// Rows of the longest sequence as they are told, where that is wrong: those behind hold no numbers.
+    told: Option<usize>,
 }
 
 const PLAIN: Case = Case {
@@ -54,6 +57,7 @@ const PLAIN: Case = Case {
     per: [Per::Head; 3],
     sinks: false,
     packed: None,
+    told: None,
 };
 const CAUSAL: Case = Case { right: Some(0), ..PLAIN };
 
@@ -127,13 +131,18 @@ const SINKS: [f32; 4] = [0.75, -40.0, 30.0, f32::NEG_INFINITY];
 impl Setup {
     fn new(stream: &Stream, case: Case) -> Outcome<Self> {
         let Case { batch, queries, keys, heads, kv_heads, size, gap, per, packed, .. } = case;
-        let longest = |rows: usize| case.sequences().iter().map(|rows| rows[1]).max().unwrap_or(rows);
+        let longest = |rows: usize| if packed.is_some() { case.longest() } else { rows };
         let count = packed.map_or(batch, <[usize]>::len);
         let of = |seed, rows, heads, per| {
             Operand::new(seed, [batch, rows, heads, size], gap, per, [count, longest(rows)])
         };
-        let operands =
+        let mut operands =
             [of(1, queries, heads, per[0]), of(2, keys, kv_heads, per[1]), of(3, keys, kv_heads, per[2])];
+        for Operand { codes, strides, .. } in &mut operands {
+            for behind in case.behind() {
+                codes[behind.start * strides[1]..behind.end * strides[1]].fill(E4M3::from_f64(f64::NAN));
+            }
+        }
         let codes = |at: usize| DeviceBuffer::from_slice(stream, &operands[at].codes);
         let scales = |at: usize| DeviceBuffer::from_slice(stream, &operands[at].scales);
         let first: Vec<i32> =
@@ -167,7 +176,7 @@ impl Setup {
         let attention = if self.case.sinks { attention.sinks(&self.sinks) } else { attention };
         let attention = match self.case.packed {
             Some(_) => {
-                let longest = self.case.sequences().iter().map(|rows| rows[1]).max().unwrap_or_default();
+                let longest = self.case.longest();
                 attention.packed(Packed::new(&self.first, &self.first, longest, longest))
             }
             None => attention,
@@ -254,16 +263,35 @@ impl Setup {
             let limit = tolerance::ATTENTION_LSE_E4M3.tolerance();
             compare::accumulated(&format!("{what}, lse"), &logs, value, magnitude, &[heads, count], limit)?;
         }
+        for row in self.case.behind().into_iter().flatten() {
+            let is_kept = got[row * heads * size..][..heads * size].iter().all(|value| value.is_nan());
+            assert!(is_kept, "{what}: wrote row {row}, behind the length that was told");
+        }
         Ok(())
     }
 }
 
 impl Case {
-    /// First row and rows of each packed sequence; none else.
+    /// First row and rows that count of each packed sequence; none else.
     fn sequences(&self) -> Vec<[usize; 2]> {
+        self.all_rows().map(|rows| [rows.start, rows.len().min(self.told.unwrap_or(usize::MAX))]).collect()
+    }
+
+    /// Rows of the longest packed sequence.
+    fn longest(&self) -> usize {
+        self.told.or(self.all_rows().map(|rows| rows.len()).max()).unwrap_or_default()
+    }
+
+    /// Rows of packed sequences behind the longest one that was told.
+    fn behind(&self) -> Vec<Range<usize>> {
+        let counted = self.sequences().into_iter().map(|[first, rows]| first + rows);
+        self.all_rows().zip(counted).map(|(rows, end)| end..rows.end).collect()
+    }
+
+    /// Rows of each packed sequence.
+    fn all_rows(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let ends = self.packed.unwrap_or_default();
-        let firsts = [0].into_iter().chain(ends.iter().copied());
-        firsts.zip(ends).map(|(first, end)| [first, end - first]).collect()
+        [0].into_iter().chain(ends.iter().copied()).zip(ends).map(|(first, end)| first..*end)
     }
 
     /// Every kernel that can do it gives the oracle's results.
@@ -331,6 +359,18 @@ fn packed_sequences() -> Outcome {
     let case = Case { queries: 300, keys: 300, heads: 4, kv_heads: 2, packed: Some(ends), ..CAUSAL };
     case.check()?;
     Case { per: [Per::Block; 3], size: 256, right: None, ..case }.check()
+}
+
+/// Sequences end with the longest one that was told, as their scales do.
+#[test]
+fn too_short_lengths() -> Outcome {
+    let case = Case { queries: 300, keys: 300, heads: 2, packed: Some(&[150, 155, 300]), ..PLAIN };
+    for told in [5, 100, 128] {
+        let case = Case { told: Some(told), ..case };
+        case.check()?;
+        Case { per: [Per::Block; 3], size: 256, right: Some(0), ..case }.check()?;
+    }
+    Ok(())
 }
 
 /// A sequence keeps its NaNs to itself: neither keys nor values of another one spoil its sums.

@@ -29,9 +29,10 @@ pub struct AttentionParams {
     pub heads: u32,
     /// Heads of queries that share a head of keys.
     pub group: u32,
-    /// Queries of a sequence; of the longest one where sequences are packed. At most [`MAX_LENGTH`].
+    /// Queries of a sequence; of the longest one where sequences are packed, which ends a longer one. At most
+    /// [`MAX_LENGTH`].
     pub queries: u32,
-    /// Keys of a sequence; of the longest one where sequences are packed. At most [`MAX_LENGTH`].
+    /// Keys of a sequence, as the queries.
     pub keys: u32,
     /// Elements of a row of each tensor: a multiple of 8. Where values have another head size than queries,
     /// of the tensors whose rows the kernel reads or writes itself; maps have the others'.
@@ -108,7 +109,8 @@ impl Packing {
 
 impl AttentionParams {
     /// Sequence `batch`. Row numbers count as no more than there are rows, and no less than the one before:
-    /// no number leads out of the tensors.
+    /// no number leads out of the tensors. A sequence longer than the longest that was told ends there, so
+    /// that all kernels agree on its tiles, and grids have a block for each.
     ///
     /// # Safety
     /// The pointers of `packing` are null, or valid for reads of `self.batch + 1` row numbers.
@@ -129,17 +131,17 @@ impl AttentionParams {
         // SAFETY: the caller's word.
         let (queries, keys) =
             unsafe { ([*queries.add(at), *queries.add(at + 1)], [*keys.add(at), *keys.add(at + 1)]) };
-        let (first_query, queries) = part(queries, self.lse_rows);
-        let (first_key, keys) = part(keys, self.key_rows);
+        let (first_query, queries) = part(queries, self.lse_rows, self.queries);
+        let (first_key, keys) = part(keys, self.key_rows, self.keys);
         Sequence { first_query, queries, first_key, keys, matrix: 0 }
     }
 }
 
-/// First row and number of rows between two row numbers, of `rows` rows.
+/// First row and number of rows between two row numbers, of `rows` rows; at most `most`.
 #[inline(always)]
-fn part([first, end]: [i32; 2], rows: u32) -> (u32, u32) {
+fn part([first, end]: [i32; 2], rows: u32, most: u32) -> (u32, u32) {
     let first = within(first, rows);
-    (first, within(end, rows).max(first) - first)
+    (first, (within(end, rows).max(first) - first).min(most))
 }
 
 /// A place among `rows`, of 0 to `rows`.
@@ -430,5 +432,46 @@ impl KeyTiles {
         let number = number - section * per_section;
         let (key, head) = (number / width, first + number % width);
         KeyTile { first_key: key * self.block_n, head: head % self.heads, batch: head / self.heads }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AttentionParams, Band, Packing, Sequence};
+
+    const PARAMS: AttentionParams = AttentionParams {
+        batch: 4,
+        heads: 1,
+        group: 1,
+        queries: 50,
+        keys: 30,
+        head_size: 64,
+        lse_rows: 100,
+        key_rows: 80,
+        padded_rows: 0,
+        output_row: 0,
+        output_head: 0,
+        output_matrix: 0,
+        band: Band { left: 0, right: 0, top_left: 0 },
+        scale: 1.0,
+        section: 1,
+    };
+
+    /// Row numbers in the tensors and out of them, that rise and fall, of sequences shorter and longer than
+    /// what was told.
+    #[test]
+    fn sequences_are_parts_of_the_tensors() {
+        let queries = [-5, 20, 90, 10, i32::MAX];
+        let keys = [i32::MAX, i32::MIN, 29, 60, 30];
+        let packing = Packing { queries: queries.as_ptr(), keys: keys.as_ptr() };
+        let want = [[0, 20, 80, 0], [20, 50, 0, 29], [90, 0, 29, 30], [10, 50, 60, 0]];
+        for (batch, [first_query, queries, first_key, keys]) in (0..).zip(want) {
+            // SAFETY: five numbers of each for four sequences.
+            let got = unsafe { PARAMS.sequence(packing, batch) };
+            assert_eq!(got, Sequence { first_query, queries, first_key, keys, matrix: 0 });
+        }
+        // SAFETY: no pointers.
+        let own = unsafe { PARAMS.sequence(Packing::NONE, 3) };
+        assert_eq!(own, Sequence { first_query: 0, queries: 50, first_key: 0, keys: 30, matrix: 3 });
     }
 }

@@ -14,13 +14,16 @@ use super::{launch, select};
 /// `first[i]..first[i + 1]`.
 ///
 /// The numbers are on the device, and the host does not wait for them: they may come from a kernel that has
-/// been queued and not run. Rows that belong to no sequence, and those of a sequence beyond the longest that
-/// was told, get no result. Numbers that do not rise, or lie outside of the rows, make results meaningless
-/// and do no harm otherwise.
+/// been queued and not run. So kernels look at them, and no call refuses them:
 ///
-/// On Hopper a sequence longer than the longest that was told makes gradients meaningless, and a
-/// deterministic backward pass may then never end. With sinks their gradients are meaningless on every
-/// device.
+/// * A sequence longer than the longest that was told ends there, in every pass: its other queries and keys
+///   belong to no sequence. A mask's diagonal that ends in the last query and key ends in the last that count.
+/// * A number less than the one before makes a sequence without rows. Numbers below 0 count as 0, those
+///   beyond the rows as their end.
+/// * Sequences that share rows, behind a number that falls, have meaningless results, and do no harm
+///   otherwise.
+///
+/// Rows that belong to no sequence get no result and no gradient: what lies there stays.
 #[derive(Debug, Clone, Copy)]
 pub struct Packed<'a> {
     pub(super) queries: DeviceView<'a, i32>,
@@ -30,7 +33,8 @@ pub struct Packed<'a> {
 
 impl<'a> Packed<'a> {
     /// Where the sequences' queries and keys begin, one number more than there are sequences, and the lengths
-    /// of the longest ones. Longer lengths than those that occur cost a little time.
+    /// of the longest ones. Longer lengths than those that occur cost a little time; shorter ones end
+    /// sequences.
     pub fn new(
         first_queries: impl Into<DeviceView<'a, i32>>,
         first_keys: impl Into<DeviceView<'a, i32>>,

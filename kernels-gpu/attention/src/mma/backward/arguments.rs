@@ -1,7 +1,7 @@
 //! The arguments of both kernels.
 
 use crate::mma::forward::InputStrides;
-use crate::problem::{AttentionParams, Packing, Sequence, Strides};
+use crate::problem::{AttentionParams, Packing, Strides};
 
 /// The arguments that both kernels have.
 #[derive(Clone, Copy)]
@@ -40,12 +40,5 @@ impl Arguments<'_> {
     #[inline(always)]
     pub(super) const fn keys(&self) -> [(*const u16, Strides); 2] {
         [(self.keys, self.strides.keys), (self.values, self.strides.values)]
-    }
-
-    /// Queries of a sequence that have L and D: none in tiles of `tile` behind the longest sequence that was
-    /// told, which [`prepare`](crate::backward::prepare) does not visit.
-    #[inline(always)]
-    pub(super) fn counted(&self, sequence: Sequence, tile: u32) -> u32 {
-        sequence.queries.min(self.params.queries.next_multiple_of(tile))
     }
 }

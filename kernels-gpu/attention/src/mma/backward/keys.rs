@@ -94,8 +94,7 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>, results: Results) {
     unsafe {
         let sequence = params.sequence(arguments.packing, tile.batch);
         if tile.first_key < sequence.keys {
-            let mut blocks = QueryBlocks::new(params.band, sequence, tile.first_key, C::OWN, C::OTHER);
-            blocks.end = blocks.end.min(arguments.counted(sequence, C::OTHER).div_ceil(C::OTHER));
+            let blocks = QueryBlocks::new(params.band, sequence, tile.first_key, C::OWN, C::OTHER);
             Pass::<C> { arguments, results, shared, tile, sequence, blocks }.run();
         }
     }

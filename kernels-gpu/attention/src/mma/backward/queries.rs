@@ -29,8 +29,6 @@ struct Pass<'a, C: Config> {
     shared: Plan<C>,
     tile: Tile,
     sequence: Sequence,
-    /// Queries of the sequence that count.
-    counted: u32,
 }
 
 /// L and D of the thread's two rows.
@@ -57,9 +55,8 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>, result: Result) {
     // SAFETY: the caller's contract; all threads of the block are here.
     unsafe {
         let sequence = arguments.params.sequence(arguments.packing, tile.batch);
-        let counted = arguments.counted(sequence, C::OTHER);
-        if tile.first_row < counted {
-            Pass::<C> { arguments, shared, tile, sequence, counted }.run(result);
+        if tile.first_row < sequence.queries {
+            Pass::<C> { arguments, shared, tile, sequence }.run(result);
         }
     }
 }
@@ -89,7 +86,7 @@ impl<C: Config> Pass<'_, C> {
                 head: tile.head,
                 sequence: sequence.first_query,
                 tile: tile.first_row,
-                end: self.counted,
+                end: sequence.queries,
             };
             store::<OfQueries<C>, _>(params, self.shared.own(0), &sums, to);
         }
@@ -137,7 +134,7 @@ impl<C: Config> Pass<'_, C> {
         }
     }
 
-    /// L and D of the thread's rows; of rows behind those that count they make weights of zero.
+    /// L and D of the thread's rows; of rows behind the last query they make weights of zero.
     ///
     /// # Safety
     /// As for [`run`](Self::run).
@@ -152,7 +149,7 @@ impl<C: Config> Pass<'_, C> {
             let (warp, lane) = place();
             unroll!(HALF in 0..2, {
                 let row = tile.first_row + first_line::<OfQueries<C>>(warp) + lane / 4 + 8 * HALF as u32;
-                if row < self.counted {
+                if row < self.sequence.queries {
                     numbers.logarithms[HALF] = *logarithms.add(first + row as usize);
                     numbers.deltas[HALF] = *deltas.add(first + row as usize);
                 }
@@ -161,15 +158,14 @@ impl<C: Config> Pass<'_, C> {
         numbers
     }
 
-    /// Starts the copies of the tile's queries and of their gradients: zeros behind those that
-    /// count.
+    /// Starts the copies of the tile's queries and of their gradients: zeros behind the last query.
     ///
     /// # Safety
     /// As for [`run`](Self::run).
     #[inline(always)]
     unsafe fn copy_queries(self) {
         let Self { tile, sequence, .. } = self;
-        let rows = self.counted - tile.first_row;
+        let rows = sequence.queries - tile.first_row;
         let row = sequence.first_query + tile.first_row;
         let at = Place { row, head: tile.head, matrix: sequence.matrix, rows };
         // SAFETY: the caller's contract.
