@@ -85,7 +85,9 @@ impl Case {
         let (row, nan) = (heads * self.size, T::from_f64(f64::NAN));
         let first = self.first(side);
         let mut all = vec![nan; (first[first.len() - 1] + OUTSIDE) * row];
-        for (sequence, &lengths) in self.lengths.iter().enumerate().filter(|(at, _)| self.spoiled != Some(*at)) {
+        for (sequence, &lengths) in
+            self.lengths.iter().enumerate().filter(|(at, _)| self.spoiled != Some(*at))
+        {
             let seed = (10 * sequence + at) as u64;
             let values = input::<T>(Family::Normal, seed, self.counted(lengths)[side] * row);
             all[first[sequence] * row..][..values.len()].copy_from_slice(&values);
