@@ -17,7 +17,8 @@ use super::{launch, select};
 /// been queued and not run. So kernels look at them, and no call refuses them:
 ///
 /// * A sequence longer than the longest that was told ends there, in every pass: its other queries and keys
-///   belong to no sequence. A mask's diagonal that ends in the last query and key ends in the last that count.
+///   belong to no sequence. A mask's diagonal that ends in the last query and key ends in the last that
+///   count.
 /// * A number less than the one before makes a sequence without rows. Numbers below 0 count as 0, those
 ///   beyond the rows as their end.
 /// * Sequences that share rows, behind a number that falls, have meaningless results, and do no harm
