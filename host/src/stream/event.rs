@@ -115,8 +115,8 @@ impl Event {
         &self.device
     }
 
-    /// After an error of a wait for the event, which may be of the waiting stream's context or of the event's:
-    /// if that one died, its device remembers it, and the other does not.
+    /// After an error of a wait for the event, which may be of the waiting stream's context or of the
+    /// event's: if the latter died, its device remembers that, and the other one does not.
     pub(super) fn blame(&self, error: &DriverError) -> Result<()> {
         if !error.is_sticky() {
             return Ok(());
