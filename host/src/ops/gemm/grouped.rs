@@ -219,7 +219,7 @@ impl<'a> GroupedMatmul<'a> {
         // The kernel writes C through `data` or through its map. The launch begins the write with `data`.
         let c_view = Matrix { data: c.data.view(), dtype: c.dtype, shape: c.shape };
         let [map_c, map_source] = result_maps(entry, problem, c_view, &epilogue, map_a)?;
-        let output = output(problem, c_view);
+        let output = output(entry, problem, c_view);
         let Problem { m, n, k, .. } = *problem;
         let shape = GemmShape::new([m, n, k], 1, RASTER_GROUP);
         let groups = b.shape.batch;

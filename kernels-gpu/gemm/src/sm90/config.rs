@@ -27,7 +27,7 @@ const SHARED_BYTES: u32 = 227 * 1024;
 const MAX_STAGES: u32 = 12;
 /// The same where threads copy.
 const DIRECT_STAGES: u32 = 5;
-/// Bytes of an element of a result that goes through shared memory, but for 8-bit ones.
+/// Bytes of an element of a result that goes through shared memory, but for 8-bit ones and f32.
 pub(super) const ELEMENT16_BYTES: u32 = 2;
 /// Columns of the widest tile: one instruction's.
 const WIDEST: u32 = 256;
@@ -63,6 +63,8 @@ pub trait Config: Copy + 'static {
     const TRANSPOSED: bool;
     /// Whether launches may ask for narrower tiles, if the rest allows it.
     const MAY_NARROW: bool = false;
+    /// Whether the copy engine can store results in f32, those that are the product itself.
+    const STORES_F32: bool = false;
     /// Whether all threads of the producer copy the operands, by themselves ([`direct`](super::direct)).
     const DIRECT: bool = false;
 

@@ -4,6 +4,7 @@
 //!
 //! * **plain**, in this file: rounded to 16 bits, `stmatrix` into a subtile of 64 rows in shared memory. TMA
 //!   stores it while the next subtile fills, and skips elements outside of the result. All of it is unrolled.
+//!   In f32, in `f32_store`, a subtile has half of the columns.
 //! * **through a [fusion](super::fusion)**, in `fused_store`.
 
 use cuda_std::tma::TensorMap;
@@ -17,6 +18,7 @@ use super::barriers::Barrier;
 use super::config::{
     Block, Config, ELEMENT16_BYTES, EpiloguePlan, SUBTILES, SourceBarriers, WARPGROUP, WARPS,
 };
+use super::f32_store::{F32_BYTES, F32_ROWS};
 use super::fusion::{Columns, Fusion};
 use super::mainloop::Maps;
 use super::operands::{AccumulatorTile, GROUP_ROWS};
@@ -181,7 +183,11 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> Epilogue<C> for Store
         // SAFETY: the caller's contract.
         unsafe {
             if self.output.format().has(OutputFlag::Plain) && is_whole {
-                self.store_plain(sums, tile);
+                if C::STORES_F32 && self.output.format().element() == OutputType::F32 {
+                    self.store_plain_f32(sums, tile);
+                } else {
+                    self.store_plain(sums, tile);
+                }
             } else if self.is_plain_narrow() && is_whole {
                 self.store_plain_narrow(sums, tile);
             } else {
@@ -312,45 +318,65 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
         subtile: u32,
         at: TileCoord,
     ) {
+        // SAFETY: the caller's contract. (8-bit elements are never a part of a tile.)
+        unsafe { self.copy_elements::<{ ELEMENT16_BYTES }>(map, place, subtile, at) }
+    }
+
+    /// The same of a subtile whose elements have so many bytes; its lines are as long.
+    ///
+    /// # Safety
+    /// As for [`copy_subtile`](Self::copy_subtile).
+    #[inline(always)]
+    pub(super) unsafe fn copy_elements<const BYTES: u32>(
+        &self,
+        map: *const TensorMap,
+        place: Place<C>,
+        subtile: u32,
+        at: TileCoord,
+    ) {
         let column = if self.output.format().has(OutputFlag::Halved) { at.column / 2 } else { at.column };
         let (row, column, batch) = (at.row as i32, column as i32, at.batch as i32);
         // SAFETY: the fence and the barrier order the writes before the copy.
         unsafe {
             fence::proxy_async_shared();
             place.sync();
-            let is_whole =
-                !C::NARROWS || at.column + C::STORE_COLUMNS <= at.right || at.right == self.shape.n;
+            let columns = C::STORE_COLUMNS * ELEMENT16_BYTES / BYTES;
+            let is_whole = !C::NARROWS || at.column + columns <= at.right || at.right == self.shape.n;
             if !is_whole {
-                self.store_part(place, subtile, at);
+                self.store_part::<BYTES>(place, subtile, at);
                 // The next source may come to its place.
                 place.sync();
             }
             place.by_one(|| {
                 if is_whole {
                     tma::store_3d(map, subtile, [column, row, batch]);
+                    if C::TRANSPOSED && BYTES == F32_BYTES {
+                        let (second, below) = (Self::F32_HALF, F32_ROWS as i32);
+                        tma::store_3d(map, subtile + second, [column + below, row, batch]);
+                    }
                 }
                 tma::commit_group();
             });
         }
     }
 
-    /// Stores the tile's columns of a subtile of 16-bit elements, if it has any: what is behind them is
-    /// another tile's.
+    /// Stores the tile's columns of a subtile, of elements of so many bytes, if it has any: what is behind
+    /// them is another tile's.
     ///
     /// # Safety
     /// As for [`copy_subtile`](Self::copy_subtile), when all have written.
     #[inline(always)]
-    unsafe fn store_part(&self, place: Place<C>, subtile: u32, at: TileCoord) {
+    unsafe fn store_part<const BYTES: u32>(&self, place: Place<C>, subtile: u32, at: TileCoord) {
         let (params, line_bytes) = (self.output.params, C::STORE_COLUMNS * ELEMENT16_BYTES);
         let mut behind = place.thread * UNIT_BYTES;
         while behind < GROUP_ROWS * line_bytes {
             let (row, along) = (behind / line_bytes, behind % line_bytes);
-            if at.row + row < at.end && at.column + along / ELEMENT16_BYTES < at.right {
+            if at.row + row < at.end && at.column + along / BYTES < at.right {
                 let from = subtile + Swizzle::of_span(line_bytes).apply(behind);
                 let element = u64::from(at.batch) * params.matrix
                     + u64::from(at.row + row) * params.row
-                    + u64::from(at.column + along / ELEMENT16_BYTES);
-                let to = self.output.data.wrapping_add((element * u64::from(ELEMENT16_BYTES)) as usize);
+                    + u64::from(at.column + along / BYTES);
+                let to = self.output.data.wrapping_add((element * u64::from(BYTES)) as usize);
                 // SAFETY: the caller's contract; a unit of the result.
                 unsafe {
                     let unit: [u32; 4] = vector::load_shared_v4(from);

@@ -138,6 +138,8 @@ pub struct Entry {
     pub by_rows: bool,
     /// Whether results of 8 bits go through a fusion by columns in subtiles.
     pub narrow: bool,
+    /// Whether the copy engine can store results in f32 ([`Config::STORES_F32`]).
+    pub stores_f32: bool,
     /// Whether boxes of operands can be left out ([`GemmShape::box_m`]).
     pub skips: bool,
     /// Whether tiles may be narrower ([`GemmShape::tile_n`]).
@@ -188,6 +190,7 @@ impl Entry {
             chunk_columns: C::CHUNK_COLUMNS,
             by_rows: C::BY_ROWS,
             narrow: C::NARROW,
+            stores_f32: C::STORES_F32,
             skips: C::SKIPS,
             narrows: C::NARROWS,
             cluster: [C::CLUSTER_M, C::CLUSTER_N, C::CLUSTER_K],
@@ -237,6 +240,7 @@ macro_rules! kernels {
                         && Self::BLOCK_N <= *SHARED_COLUMNS.end()
                         || Self::BLOCK_N == SHARED_WIDEST);
                 const MAY_NARROW: bool = matches!(Kind::$kind, Kind::Dense);
+                const STORES_F32: bool = matches!(Kind::$kind, Kind::Dense | Kind::Direct);
                 const DIRECT: bool = kernels!(@@ $kind is Direct);
             }
 

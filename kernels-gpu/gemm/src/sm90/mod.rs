@@ -81,6 +81,7 @@
 //! | [`scatter`] | from the accumulators to rows that lie anywhere |
 //! | [`fusion`], `fused_store`, [`subtile`] | the same through a function of the elements |
 //! | `column_store` | whole tiles, where the function asks for the column alone |
+//! | `f32_store` | the product itself in f32, by the copy engine |
 //! | `row_store` | rows of the result that begin anywhere |
 //! | [`operands`], [`output`] | types, storage orders, accumulators; where the result goes |
 //! | [`barriers`] | those beside the stages': whose turn it is to multiply |
@@ -98,6 +99,7 @@ mod column_store;
 pub mod config;
 pub mod direct;
 pub mod epilogue;
+mod f32_store;
 #[cfg(feature = "kernels")]
 mod four;
 #[cfg(feature = "kernels")]

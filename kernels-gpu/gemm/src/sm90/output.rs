@@ -3,6 +3,9 @@
 use cuda_std::tma::TensorMap;
 use cuda_std::{KernelArgs, misc};
 
+#[cfg(doc)]
+use super::config::Config;
+
 /// Element types of results.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +29,10 @@ pub enum OutputFlag {
     /// The rows of the residual begin at multiples of two of its elements' size; with `Paired`.
     ResidualPaired = 1 << 3,
     /// The copy engine stores. It writes whole units of 16 bytes, so rows have a multiple of that many bytes.
-    /// Not for f32, nor for 8 bits where two elements become one.
+    /// f32 with `Plain` alone; not 8 bits where two elements become one.
     ByTma = 1 << 4,
-    /// By TMA, in the kernel's 16-bit type, and the product itself: there is no fusion.
+    /// By TMA, in the kernel's 16-bit type, or in f32 by kernels of [`Config::STORES_F32`], and the product
+    /// itself: there is no fusion.
     Plain = 1 << 5,
     /// The copy engine brings what is added; see
     /// [`FragmentCoord::source`](super::fusion::FragmentCoord::source). In the kernel's 16-bit type, as the
@@ -169,6 +173,8 @@ impl<'a> Output<'a> {
 /// | both, `Major::Mn` | m or n, k | 128 bytes of m or n x the block's part of a stage's k |
 /// | `c`, `source` | n, m | `STORE_COLUMNS` x 64 |
 /// | the same, transposed | m, n | 64 x `STORE_COLUMNS` |
+/// | `c` in f32 | n, m | `STORE_COLUMNS` / 2 x 64 |
+/// | the same, transposed | m, n | 32 x `STORE_COLUMNS` / 2 |
 ///
 /// Swizzles are of 128 bytes (`c`, `source`: of the box's width; none for 16 bytes).
 #[derive(Clone, Copy)]

@@ -89,8 +89,15 @@ impl Spot {
         if C::TRANSPOSED {
             Self { row: across + down % 2, column: warp * 16 + (down & !1) }
         } else {
-            Self { row: warp * 16 + down, column: across }
+            Self::of_tile(thread)
         }
+    }
+
+    /// In the tile's own rows and columns.
+    #[inline(always)]
+    pub fn of_tile(thread: u32) -> Self {
+        let (lane, warp) = (thread % 32, thread / 32);
+        Self { row: warp * 16 + lane / ROW_LANES, column: lane % ROW_LANES * 2 }
     }
 
     #[inline(always)]
@@ -120,7 +127,12 @@ impl Slots {
     /// Of pairs that begin at `spot` of a subtile, whose elements take so many bytes.
     #[inline(always)]
     pub(super) fn new<C: Config>(subtile: u32, spot: Spot, bytes: u32) -> Self {
-        let length = if C::TRANSPOSED { GROUP_ROWS } else { C::STORE_COLUMNS };
+        Self::in_lines(subtile, spot, if C::TRANSPOSED { GROUP_ROWS } else { C::STORE_COLUMNS }, bytes)
+    }
+
+    /// The same in lines of so many elements.
+    #[inline(always)]
+    pub(super) fn in_lines(subtile: u32, spot: Spot, length: u32, bytes: u32) -> Self {
         let line = spot.row * (length * bytes);
         // A line is as long as the swizzle's span; lines 8 apart are flipped alike.
         let flip = Swizzle::of_span(length * bytes).apply(line) ^ line;

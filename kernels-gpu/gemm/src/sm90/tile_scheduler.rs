@@ -40,8 +40,8 @@ pub struct GemmShape {
     /// The same for B and n.
     pub box_n: u32,
     /// Columns of a block's tile in kernels of [`Config::NARROWS`]: a multiple of 8, and the result, if the
-    /// copy engine stores it, has 16-bit elements and all of the product's columns. More than the tile has:
-    /// all.
+    /// copy engine stores it, has 16-bit elements or f32, and all of the product's columns. More than the
+    /// tile has: all.
     pub tile_n: u32,
     /// Blocks of a cluster below and beside each other, in kernels of [`Config::ANY_CLUSTER`]: powers of two
     /// that [`Major::can_share`](primitives::tma::Major::can_share) allows B's and A's tile.

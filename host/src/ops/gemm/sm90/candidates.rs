@@ -342,7 +342,7 @@ pub(crate) fn element(dtype: DType) -> Option<ElementType> {
     }
 }
 
-/// Can the copy engine store C: in whole units of 16 bytes, and not f32, nor 8 bits of SwiGLU?
+/// Can the copy engine store C of at most 16 bits: in whole units of 16 bytes, and not 8 bits of SwiGLU?
 pub(super) fn by_tma(problem: &Problem) -> bool {
     let Problem { m, n, c, epilogue, .. } = problem;
     let columns = epilogue.activation.columns();
@@ -351,15 +351,27 @@ pub(super) fn by_tma(problem: &Problem) -> bool {
     in_units(c, length as usize) && size <= 2 && size >= columns as usize
 }
 
+/// Can it store C in f32: by a kernel that has a way for it, the product alone, in whole units?
+pub(super) fn f32_by_tma(entry: &Entry, problem: &Problem) -> bool {
+    let Problem { m, n, c, epilogue, .. } = problem;
+    let length = if c.order == Order::Rows { *n } else { *m };
+    entry.stores_f32 && c.dtype.size() > 2 && epilogue.is_plain() && in_units(c, length as usize)
+}
+
+/// Does it store C?
+pub(super) fn is_copied(entry: &Entry, problem: &Problem) -> bool {
+    by_tma(problem) || f32_by_tma(entry, problem)
+}
+
 /// Do lines of so many elements consist of whole units of 16 bytes, where the copy engine can store them?
 pub(crate) fn in_units(operand: &Operand, length: usize) -> bool {
     u64::from(operand.alignment) == ROW_ALIGNMENT
         && (length as u64 * operand.dtype.size() as u64).is_multiple_of(ROW_ALIGNMENT)
 }
 
-/// Does C take the shortest way: copied, in 16 bits, and nothing but the product?
-pub(super) fn is_plain(problem: &Problem) -> bool {
-    problem.epilogue.is_plain() && by_tma(problem) && problem.c.dtype.size() == 2
+/// Does C take the shortest way: copied, in 16 bits or f32, and nothing but the product?
+pub(super) fn is_plain(entry: &Entry, problem: &Problem) -> bool {
+    problem.epilogue.is_plain() && is_copied(entry, problem) && problem.c.dtype.size() >= 2
 }
 
 /// Is C copied, and what the epilogue makes of an element depends on its column alone, and on what the copy

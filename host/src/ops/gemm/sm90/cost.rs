@@ -16,7 +16,9 @@
 use gemm::sm90::direct::CHUNK;
 use gemm::sm90::instances::{Entry, Kind};
 
-use super::candidates::{Source, View, box_rows, box_widths, by_tma, is_by_column, source};
+use super::candidates::{
+    Source, View, box_rows, box_widths, by_tma, f32_by_tma, is_by_column, is_copied, source,
+};
 use super::clusters::{blocks, clusters, is_timed, resident};
 use super::maps::{K_BYTES, paired};
 use crate::ops::gemm::config::{Repack, Terms};
@@ -80,6 +82,8 @@ const OFF_SECTORS: f64 = 1.25;
 /// Elements of C that a multiprocessor stores in a microsecond, by the copy engine and in f32.
 const STORED_PER_US: f64 = 22e3;
 const STORED_F32_PER_US: f64 = 5.4e3;
+/// f32 by the copy engine: as many bytes as 16-bit elements.
+const STORED_F32_BY_TMA_PER_US: f64 = STORED_PER_US / 2.0;
 /// A subtile of 64 rows and less than 64 columns.
 const THIN_US: f64 = 0.0625;
 /// Columns of a subtile of 16-bit elements that is as wide as a line.
@@ -406,7 +410,9 @@ impl Work<'_> {
         let groups = f64::from(block_m / consumers / 64);
         let columns = f64::from(width) / shares;
         let by_column_us = if entry.ping_pong { BY_COLUMN_IN_TURN_US } else { BY_COLUMN_US };
-        let stored = if problem.c.dtype.size() > 2 {
+        let stored = if f32_by_tma(entry, problem) {
+            elements / STORED_F32_BY_TMA_PER_US + self.thin_us(groups * columns)
+        } else if problem.c.dtype.size() > 2 {
             elements / STORED_F32_PER_US
         } else if problem.epilogue.is_plain() && problem.c.dtype.size() == 2 {
             elements / STORED_PER_US + self.thin_us(groups * columns)
@@ -419,7 +425,7 @@ impl Work<'_> {
         } else {
             EPILOGUE_US + groups * columns / f64::from(entry.chunk_columns) * CHUNK_US
         };
-        let by_subtiles = problem.c.dtype.size() == 2 && by_tma(problem);
+        let by_subtiles = problem.c.dtype.size() >= 2 && is_copied(entry, problem);
         let has_part = self.is_narrower() && by_subtiles && columns % WIDE_COLUMNS > 0.0;
         let part_us = if has_part { PART_US } else { 0.0 };
         let is_fetched = !entry.ping_pong && source(problem) != Source::Nothing;

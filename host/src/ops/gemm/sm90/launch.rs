@@ -15,7 +15,7 @@ use crate::stream::Stream;
 use crate::tensor::DType;
 
 use super::candidates::{
-    Source, View, box_rows, box_widths, by_tma, is_by_column, is_plain, raster_group, source,
+    Source, View, box_rows, box_widths, is_by_column, is_copied, is_plain, raster_group, source,
 };
 use super::clusters::{PAIR, blocks, clusters, resident};
 use super::maps::{lines, operand_map, paired, result_maps};
@@ -88,7 +88,7 @@ pub(super) fn launch_parts(
     // The kernel writes C through `data` or through its map. The launch begins the write with `data`.
     let c_view = Matrix { data: c.data.view(), dtype: c.dtype, shape: c.shape };
     let [map_c, map_source] = result_maps(entry, problem, c_view, &epilogue, map_a)?;
-    let (output, data) = (output(problem, c_view), c.data.view().within());
+    let (output, data) = (output(entry, problem, c_view), c.data.view().within());
     let transposed = problem.c.order == Order::Columns;
     let whole = GemmShape::new([view.m, view.n, problem.k], problem.batch, raster_group(entry, width));
     let [across_m, across_n, _] = entry.cluster;
@@ -201,28 +201,28 @@ macro_rules! launches {
 gemm::for_each_sm90_kernel!(launches);
 
 /// How the kernel stores C.
-pub(crate) fn output(problem: &Problem, c: Matrix<'_>) -> OutputParams {
+pub(crate) fn output(entry: &Entry, problem: &Problem, c: Matrix<'_>) -> OutputParams {
     let length = lines(problem, c.shape).columns;
     let residual = problem.epilogue.residual;
     let format = OutputFormat::new(output_type(problem.c.dtype))
         .with(OutputFlag::Paired, paired(&problem.c, length))
         .with(OutputFlag::ResidualPaired, residual.is_some_and(|operand| paired(&operand, length)))
-        .with(OutputFlag::ByTma, by_tma(problem))
-        .with(OutputFlag::Plain, is_plain(problem))
+        .with(OutputFlag::ByTma, is_copied(entry, problem))
+        .with(OutputFlag::Plain, is_plain(entry, problem))
         .with(OutputFlag::SourceByTma, source(problem) != Source::Nothing)
         .with(OutputFlag::Halved, problem.epilogue.activation.columns() == 2)
         .with(OutputFlag::Identity, problem.epilogue.is_plain())
-        .with(OutputFlag::ByRows, by_rows(problem, length))
+        .with(OutputFlag::ByRows, by_rows(entry, problem, length))
         .with(OutputFlag::ByColumn, is_by_column(problem));
     OutputParams { row: problem.c.leading, matrix: problem.c.batch_stride, format }
 }
 
 /// Do rows of so many elements leave between boundaries of 16 bytes? Where the copy engine stores none, and
 /// their pairs are no more than half of the bytes of a row that lie in one sector of the cache.
-fn by_rows(problem: &Problem, length: usize) -> bool {
+fn by_rows(entry: &Entry, problem: &Problem, length: usize) -> bool {
     let Problem { c, epilogue, .. } = problem;
     let is_scattered = c.dtype.size() == 2 || c.dtype.size() == 4 && !paired(c, length);
-    is_scattered && !by_tma(problem) && epilogue.activation.columns() == 1
+    is_scattered && !is_copied(entry, problem) && epilogue.activation.columns() == 1
 }
 
 /// The kernel's word for the element type of C.

@@ -10,7 +10,7 @@ use crate::ops::gemm::matrix::{Matrix, ROW_ALIGNMENT, Shape};
 use crate::ops::gemm::problem::{Operand, Order, Problem};
 use crate::tensor::DType;
 
-use super::candidates::{Source, by_tma, source};
+use super::candidates::{Source, is_copied, source};
 
 /// Bytes of k that the kernels load at a time, and the rows of a subtile of the result.
 pub(crate) const K_BYTES: u32 = 128;
@@ -92,12 +92,17 @@ pub(crate) fn result_maps<'a>(
     epilogue: &Epilogue<'a>,
     none: TensorMap<'a>,
 ) -> Result<[TensorMap<'a>; 2]> {
-    if !by_tma(problem) {
+    if !is_copied(entry, problem) {
         return Ok([none; 2]);
     }
-    let columns = entry.store_columns;
-    let halves = problem.epilogue.activation.columns();
-    let boxes = if entry.transposed { [BOX / halves, columns] } else { [columns / halves, BOX] };
+    let (columns, halves) = (entry.store_columns, problem.epilogue.activation.columns());
+    let boxes = match (problem.c.dtype.size() > 2, entry.transposed) {
+        (false, true) => [BOX / halves, columns],
+        (false, false) => [columns / halves, BOX],
+        // A subtile of f32 has half of the columns, and the transpose is copied in two boxes.
+        (true, true) => [BOX / 2, columns / 2],
+        (true, false) => [columns / 2, BOX],
+    };
     let lines_map = |matrix: Matrix<'a>| {
         let Shape { rows, columns, row, batch, matrix: stride, .. } = lines(problem, matrix.shape);
         map(matrix.data, matrix.dtype, (columns, rows, row), (batch, stride), boxes)
