@@ -210,6 +210,28 @@ arithmetic! {
         };
 }
 
+/// `c - a * b`, rounded once: one instruction, where a product that the compiler negates is two.
+///
+/// # PTX
+/// `neg.f32`, `fma.rn.f32`
+#[inline(always)]
+#[must_use]
+pub fn fma_negated(a: f32, b: f32, c: f32) -> f32 {
+    arms! {
+        ptx: {
+            let result: f32;
+            // SAFETY: registers only.
+            unsafe {
+                asm!("{{ .reg .f32 negated;", "neg.f32 negated, {a};", "fma.rn.f32 {result}, negated, {b}, {c}; }}",
+                    a = in(reg32) a, b = in(reg32) b, c = in(reg32) c, result = out(reg32) result,
+                    options(pure, nomem, nostack, preserves_flags));
+            }
+            result
+        }
+        sim: { (-a).mul_add(b, c) }
+    }
+}
+
 /// Before sm_90 bf16 has `fma` alone, which gives the same bits.
 macro_rules! by_fma {
     ($(

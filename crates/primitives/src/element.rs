@@ -31,6 +31,8 @@ pub trait Element: Plain + 'static {
 pub trait Float: Element<Wide = <Self::Precision as Precision>::Value> {
     /// How its functions are computed.
     type Precision: Elementary<Value: Exchange>;
+    /// Whether it has numbers as large, and as small, as those it is computed in.
+    const IS_WIDE_RANGING: bool;
 }
 
 /// A float element type that is computed in f32.
@@ -39,14 +41,15 @@ pub trait InF32: Float<Precision: Precision<Value = f32>> {}
 impl<T: Float<Precision: Precision<Value = f32>>> InF32 for T {}
 
 macro_rules! floats {
-    ($($ty:ty: $precision:ident;)*) => { $(
+    ($($ty:ty: $precision:ident, $is_wide_ranging:literal;)*) => { $(
         impl Float for $ty {
             type Precision = $precision;
+            const IS_WIDE_RANGING: bool = $is_wide_ranging;
         }
     )* };
 }
 
-floats! { f64: Double; f32: Single; f16: Reduced; bf16: Reduced; }
+floats! { f64: Double, true; f32: Single, true; f16: Reduced, false; bf16: Reduced, true; }
 
 macro_rules! own_type {
     ($($ty:ty = $zero:literal),*) => { $(

@@ -12,7 +12,7 @@ use ironwarp::tensor::Element;
 use ironwarp::{Error, Stream, Tensor};
 use reference::activation::Activation as Oracle;
 use reference::row::{Row, activated_norm_backward, find};
-use rows::plan::{EXCHANGES, Plan, Shape};
+use rows::plan::{EXCHANGES, Plan, STAY_STAGES, Shape};
 use testkit::{Family, compare, input, tolerance};
 
 /// Every activation of one value, and its oracle.
@@ -171,8 +171,8 @@ fn gradients_agree<T: Element + testkit::Element + Into<f64>>() -> Outcome {
 
 tests!(gradients_agree: gradients_of_f32 = f32, gradients_of_f16 = half::f16, gradients_of_bf16 = bf16);
 
-/// Every activation, with and without weight and bias: rows of whole vectors, which the ring has, and others,
-/// which the engine that holds rows has, with a second pass for sums of columns.
+/// Every activation, with and without weight and bias: rows of whole vectors and others. In f32 the ring of a
+/// block has the first, and the engine that holds rows the others, with a second pass for sums of columns.
 fn all_activations_agree<T: Element + testkit::Element + Into<f64>>() -> Outcome {
     let stream = stream()?;
     for sides in [[6, 264], [3, 259]] {
@@ -235,22 +235,123 @@ fn stages_are_written_again() -> Outcome {
     Ok(())
 }
 
-/// Rows of whole vectors, short and long, have all gradients by one launch over rows, and one that adds up
-/// sums of columns. Other rows have a pass over columns between them. The gradient by the input alone is one
-/// launch, of any rows.
+/// Rows so many that the rings of lanes go round several times, as places of a cluster's statistics do: rows
+/// that a warp has alone, with two, three and four vectors a lane, rows of several warps, of clusters of two,
+/// four and eight, and rows that begin anywhere. The number of a case says whether there is a residual.
+fn rings_go_round<T: Element + testkit::Element + Into<f64>>() -> Outcome {
+    let stream = stream()?;
+    let multiprocessors = stream.device().properties().sm_count;
+    for (number, columns) in [
+        (1, 264),
+        (3, 760),
+        (2, 1000),
+        (4, 257),
+        (6, 2555),
+        (7, 2560),
+        (2, 8200),
+        (9, 16_392),
+        (12, 33_000),
+        (13, 32_770),
+    ] {
+        let mut case = Case::<T>::new(number, [1, columns], NormKind::Layer);
+        let stride = columns as u64;
+        let shape = Shape {
+            rows: u64::from(u32::MAX >> 1),
+            columns: columns as u32,
+            size: size_of::<T>(),
+            inputs: 2 + u32::from(case.residual.is_some()),
+            shared: case.shared.iter().flatten().count() as u32,
+            input_strides: [stride; 3],
+            output_strides: [stride, 0],
+        };
+        let plan = Plan::stay_activated_sums(&shape, multiprocessors).expect("rows that a cluster has");
+        // A cluster orders its exchanges before it writes places again, and once in a while then.
+        let exchanges = if plan.cluster > 1 { plan.tiles + plan.tiles / 2 } else { EXCHANGES };
+        let rows = plan.step * (STAY_STAGES + exchanges) + 1;
+        case = Case::new(number, [rows as usize, columns], NormKind::Layer);
+        case.agrees(&stream, Lying::Dense)?;
+    }
+    Ok(())
+}
+
+tests!(rings_go_round: rings_go_round_in_f16 = half::f16, rings_go_round_in_bf16 = bf16);
+
+/// A row of one value is 0 when it is normalised, or what its mean's rounding leaves: the slope there is that
+/// of the bias, and rows have no gradient. Of the last value the product with the factor is more than an f32
+/// holds, in bf16.
+fn constant_rows_have_no_gradient<T: Element + testkit::Element + Into<f64>>() -> Outcome {
+    let stream = stream()?;
+    for value in [3.0, 60_032.0, f64::from(f32::MAX) / 64.0] {
+        let value = T::from_f64(value);
+        if !value.into().is_finite() {
+            continue;
+        }
+        for columns in [264, 259, 768, 4096, 8200] {
+            let sides = [2, columns];
+            let of = |value: T, sides: &[usize]| {
+                Tensor::from_slice(&stream, sides, &vec![value; sides.iter().product()])
+            };
+            let (x, dy) = (of(value, &sides)?, of(T::from_f64(1.0), &sides)?);
+            let (weight, bias) = (of(T::from_f64(1.0), &sides[1..])?, of(T::from_f64(-0.5), &sides[1..])?);
+            // By hand: sums of the largest numbers are more than an f32 holds.
+            let (mean, factor) = (value.into() as f32, EPS.sqrt().recip() as f32);
+            let moments = Tensor::from_slice(&stream, &[2, 2], &[mean, mean, factor, factor])?;
+            let (weight, bias) = (Some(&weight), Some(&bias));
+            let activation = Activation::GeluTanh;
+            let norm = Norm { kind: NormKind::Layer, weight, bias, eps: EPS, activation };
+            let gradients = norm.backward(&x, &dy, &moments).run(&stream)?;
+            let ratio = f64::from(mean) * f64::from(factor);
+            let left = if ratio < 1.1 * 2f64.powi(20) { ratio * f64::from(f32::EPSILON) } else { 0.0 };
+            let all = |name: &str, tensor: &Tensor, wanted: f64, error: f64| -> Outcome {
+                for value in exact(&tensor.to_vec::<T>(&stream)?) {
+                    assert!(
+                        (value - wanted).abs() <= error,
+                        "{name} {mean} {columns}: {value}, not {wanted}"
+                    );
+                }
+                Ok(())
+            };
+            // Of `g` there is a rounding to 16 bits left, which the mean of `g` has not.
+            let ([slope, _], rounding) = (Oracle::GeluTanh.slope(-0.5), 2f64.powi(-8));
+            all("x", &gradients.x, 0.0, f64::from(factor) * (left * left + left + rounding))?;
+            all("weight", &gradients.weight.expect("wanted"), 0.0, 2.0 * left)?;
+            let error = 2.0 * (slope * rounding + 2.0 * left);
+            all("bias", &gradients.bias.expect("wanted"), 2.0 * slope, error)?;
+        }
+    }
+    Ok(())
+}
+
+tests!(
+    constant_rows_have_no_gradient:
+        constant_rows_of_f16_have_no_gradient = half::f16,
+        constant_rows_of_bf16_have_no_gradient = bf16
+);
+
+/// In 16 bits rows that a cluster's lanes keep sums of have all gradients by one launch over rows, and one
+/// that adds up sums of columns, wherever they begin. Longer ones have where they are whole vectors; others
+/// have a pass over columns between them. The gradient by the input alone is one launch, of any rows.
 #[test]
 fn rows_are_read_once() -> Outcome {
     if !is_hopper()? {
         return Ok(());
     }
     let stream = stream()?;
+    let (block, cluster, anywhere) = (
+        "activated_norm_backward_stays_bf16",
+        "activated_norm_backward_stays_cluster_bf16",
+        "activated_norm_backward_stays_anywhere_bf16",
+    );
     let (sums, held) = ("activated_norm_backward_sums_bf16", "activated_norm_backward_held_bf16");
     for (columns, of_shared, first, launches) in [
-        (8, true, sums, 2),
-        (768, true, sums, 2),
-        (4096, true, sums, 2),
-        (65_536, true, sums, 2),
-        (4099, true, held, 3),
+        (8, true, block, 2),
+        (768, true, block, 2),
+        (4096, true, block, 2),
+        (8192, true, block, 2),
+        (65_536, true, cluster, 2),
+        (4099, true, anywhere, 2),
+        (66_000, true, sums, 2),
+        (66_001, true, held, 3),
         (768, false, held, 1),
         (4099, false, held, 1),
         (65_536, false, held, 1),
@@ -314,11 +415,11 @@ fn shared_rows_may_begin_anywhere() -> Outcome {
                 norm.backward(&x, &dy, &moments).run(stream)
             };
             let (got, want) = (run(&stream, &shifted)?, run(&stream, &whole)?);
-            if columns == 66_000 && activation == Activation::None && is_hopper()? {
+            if columns == 66_000 && is_hopper()? {
                 // The ring of a block has these rows, for which both are copied.
                 let graph = Graph::capture(&stream, (), |stream, ()| run(stream, &shifted))?;
                 let mut kernels = graph.launches().iter().map(|launch| launch.kernel.to_string());
-                assert!(kernels.any(|kernel| kernel.ends_with("norm_backward_sums_bf16")));
+                assert!(kernels.any(|kernel| kernel.ends_with("norm_backward_sums_bf16")), "{activation:?}");
             }
             for which in 0..3 {
                 let of = |all| gradient::<bf16>(&stream, all, which);

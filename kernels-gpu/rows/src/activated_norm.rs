@@ -5,7 +5,8 @@
 //!   du = dy activation'(u)     rounded to the rows' type
 //! ```
 //! With `du` for the gradient by the result, all else is [`NormBackward`]'s. An engine that has rows in
-//! memory of its own keeps `du` where `dy` was, so that an element's derivative is computed once.
+//! memory of its own keeps `du` where `dy` was, so that an element's derivative is computed once. Rings of
+//! lanes (`sm90::stay_sums`) have the same formulas in their own terms.
 
 use crate::function::{ColumnSums, MAX_SHARED, MAX_SUMS, Place, RowFunction, Sums, narrow};
 use crate::norm::{NormBackward, Of};

@@ -27,7 +27,8 @@
 //! threads keep the sums of the same columns of all rows. There blocks stay, and a warp fills a ring of
 //! stages, so that rows come while those before them are written. Gradients of norms have another
 //! (`sm90::stay_sums`), whose lanes fill rings of their own, of a block's rows, a cluster's, or rows that
-//! begin anywhere. `Plan::stay_sums` says for which rows that is faster.
+//! begin anywhere. `Plan::stay_sums` says for which rows that is faster, and `Plan::stay_activated_sums`
+//! which it has with an activation behind the norm.
 //!
 //! Norms have another (`sm90::kept`): rows lie in registers, and a block takes a few one after the other;
 //! rows that make no full wave go to blocks of fewer. Or blocks stay and draw rows from a counter.

@@ -239,8 +239,16 @@ by_f32_module! {
     Reduced: reduced;
     Finite: finite {
         #[inline(always)]
+        fn gelu_grad(x: f32) -> f32 {
+            finite::gelu_grad(x)
+        }
+        #[inline(always)]
         fn gelu_tanh_grad(x: f32) -> f32 {
             finite::gelu_tanh_grad(x)
+        }
+        #[inline(always)]
+        fn sigmoid_grad(x: f32) -> f32 {
+            finite::sigmoid_grad(x)
         }
         #[inline(always)]
         fn silu_grad(x: f32) -> f32 {

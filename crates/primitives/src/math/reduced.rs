@@ -8,7 +8,7 @@
 //! square of `e^(x / 2)`: bf16 has the range of f32, and the hardware flushes subnormal powers.
 
 use super::single::{self, horner};
-use core::f32::consts::{LOG2_E, SQRT_2};
+use core::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LOG2_E, SQRT_2};
 use cuda_std::fastmath::{ex2_approx, fma, max_nan, rcp_approx, rsqrt_approx};
 
 pub use single::{ln, round, sin_plus_quarters};
@@ -86,27 +86,36 @@ const SHIFT: f32 = 14.0;
 /// That factor.
 const SCALE: f32 = 1.0 / 16_384.0;
 
+/// `1 / sqrt(2 pi)`, over the factor of a lifted power.
+pub(super) const DENSITY: f32 = FRAC_2_SQRT_PI * FRAC_1_SQRT_2 * 0.5 * LIFTED;
+/// Brings back what is lifted.
+const LIFTED: f32 = 1.0 / 256.0;
+
 /// The cumulative distribution function of the standard normal distribution for `x <= 0`.
+#[inline(always)]
+pub fn normal_cdf_below_0(x: f32) -> f32 {
+    let [cdf, _] = cdf_and_power(x);
+    cdf
+}
+
+/// [`normal_cdf_below_0`], and `e^(-x^2 / 2)` times `2^8`.
 ///
 /// `e^(-x^2 / 2) t P(t)` with `t = 1 / (1 - 0.3 x)` and a polynomial `P` fitted to `-14.6 <= x <= 0`. The
 /// largest relative error is 9e-6. Far below that range the result is 0.
 #[inline(always)]
-pub fn normal_cdf_below_0(x: f32) -> f32 {
-    const FIT: [f32; 6] = {
-        const LIFTED: f32 = 1.0 / 256.0;
-        [
-            -0.076_622_76 * LIFTED,
-            0.214_616_5 * LIFTED,
-            -0.015_334_14 * LIFTED,
-            0.143_332_92 * LIFTED,
-            0.113_957_79 * LIFTED,
-            0.120_054_19 * LIFTED,
-        ]
-    };
+pub(super) fn cdf_and_power(x: f32) -> [f32; 2] {
+    const FIT: [f32; 6] = [
+        -0.076_622_76 * LIFTED,
+        0.214_616_5 * LIFTED,
+        -0.015_334_14 * LIFTED,
+        0.143_332_92 * LIFTED,
+        0.113_957_79 * LIFTED,
+        0.120_054_19 * LIFTED,
+    ];
     let t = rcp_approx(fma(x, -0.3, 1.0));
     // The factor of `2^8` keeps the power of a result that is subnormal above what the hardware flushes.
     let power = ex2_approx(fma(x * x, -HALF, 8.0));
-    power * (t * horner(&FIT, t))
+    [power * (t * horner(&FIT, t)), power]
 }
 
 /// GELU: `x / 2 (1 + erf(x / sqrt 2))`, to full relative accuracy also in its tail.

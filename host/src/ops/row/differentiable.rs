@@ -37,7 +37,13 @@ pub(super) trait Differentiable: Element {
     type ActivatedDirect: Kernel<Params = Parameters<ActivatedFunction, Self>>;
     /// The same of rows in shared memory.
     type ActivatedHeld: Kernel<Params = Parameters<ActivatedFunction, Self>>;
-    /// The same with sums of columns, in the ring of a block.
+    /// The same with sums of columns, in rings of lanes, by blocks.
+    type ActivatedStays: Kernel<Params = SumParameters<ActivatedFunction, Self>>;
+    /// The same by clusters.
+    type ActivatedStaysCluster: Kernel<Params = SumParameters<ActivatedFunction, Self>>;
+    /// The same of rows that begin anywhere.
+    type ActivatedStaysAnywhere: Kernel<Params = SumParameters<ActivatedFunction, Self>>;
+    /// The same in the ring of a block.
     type ActivatedSums: Kernel<Params = SumParameters<ActivatedFunction, Self>>;
     /// Sums of columns alone.
     type Columns: Kernel<Params = ColumnParameters<Self>>;
@@ -50,6 +56,7 @@ pub(super) trait Differentiable: Element {
 macro_rules! differentiable {
     ($($ty:ty: $direct:ident, $held:ident, $stays:ident, $cluster:ident, $anywhere:ident, $sums:ident,
         [$activated:ident, $activated_held:ident, $activated_sums:ident],
+        [$activated_stays:ident, $activated_cluster:ident, $activated_anywhere:ident],
         $columns:ident, $finish:ident, $wide:ident;)*) => { $(
         impl Differentiable for $ty {
             type Direct = kernels::$direct;
@@ -60,6 +67,9 @@ macro_rules! differentiable {
             type Sums = held::$sums;
             type ActivatedDirect = kernels::$activated;
             type ActivatedHeld = held::$activated_held;
+            type ActivatedStays = held::$activated_stays;
+            type ActivatedStaysCluster = held::$activated_cluster;
+            type ActivatedStaysAnywhere = held::$activated_anywhere;
             type ActivatedSums = held::$activated_sums;
             type Columns = finish::$columns;
             type Finish = finish::$finish;
@@ -68,18 +78,23 @@ macro_rules! differentiable {
     )* };
 }
 
-// Plans have no clusters of whole rows of f32.
+// Plans have no clusters of whole rows of f32, and none of f32 with an activation that have rings of lanes.
 differentiable! {
     f32: norm_backward_f32, norm_backward_held_f32, norm_backward_stays_f32, norm_backward_stays_anywhere_f32,
         norm_backward_stays_anywhere_f32, norm_backward_sums_f32,
         [activated_norm_backward_f32, activated_norm_backward_held_f32, activated_norm_backward_sums_f32],
+        [activated_norm_backward_sums_f32, activated_norm_backward_sums_f32, activated_norm_backward_sums_f32],
         norm_columns_f32, norm_sums_f32, norm_sums_wide_f32;
     f16: norm_backward_f16, norm_backward_held_f16, norm_backward_stays_f16, norm_backward_stays_cluster_f16,
         norm_backward_stays_anywhere_f16, norm_backward_sums_f16,
         [activated_norm_backward_f16, activated_norm_backward_held_f16, activated_norm_backward_sums_f16],
+        [activated_norm_backward_stays_f16, activated_norm_backward_stays_cluster_f16,
+            activated_norm_backward_stays_anywhere_f16],
         norm_columns_f16, norm_sums_f16, norm_sums_wide_f16;
     bf16: norm_backward_bf16, norm_backward_held_bf16, norm_backward_stays_bf16,
         norm_backward_stays_cluster_bf16, norm_backward_stays_anywhere_bf16, norm_backward_sums_bf16,
         [activated_norm_backward_bf16, activated_norm_backward_held_bf16, activated_norm_backward_sums_bf16],
+        [activated_norm_backward_stays_bf16, activated_norm_backward_stays_cluster_bf16,
+            activated_norm_backward_stays_anywhere_bf16],
         norm_columns_bf16, norm_sums_bf16, norm_sums_wide_bf16;
 }

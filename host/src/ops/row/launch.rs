@@ -166,19 +166,23 @@ impl Job<'_> {
         .transpose()
     }
 
-    /// The plan of the engine with sums of columns whose lanes have rings of their own, likewise, and which
-    /// of its kernels it is for. The first one here is that of clusters, the second that of rows that begin
-    /// anywhere.
+    /// The plan of the engine with sums of columns whose lanes have rings of their own, likewise, by this
+    /// function of a shape and a number of multiprocessors, and which of the engine's kernels it is for. The
+    /// first one here is that of clusters, the second that of rows that begin anywhere.
     ///
     /// # Errors
     /// As for a launch.
-    pub fn stay_sums<C: Kernel, A: Kernel>(&self, size: usize) -> Result<Option<(Plan, Stay)>> {
+    pub fn stay_sums<C: Kernel, A: Kernel>(
+        &self,
+        size: usize,
+        plan: impl Fn(&Shape, u32) -> Option<Plan>,
+    ) -> Result<Option<(Plan, Stay)>> {
         let device = self.stream.device();
         if !self.is_whole(size) {
             return Ok(None);
         }
         let shape = self.shape(size);
-        let Some(plan) = Plan::stay_sums(&shape, device.properties().sm_count.max(1)) else {
+        let Some(plan) = plan(&shape, device.properties().sm_count.max(1)) else {
             return Ok(None);
         };
         let stay = match (shape.is_whole(), plan.cluster) {

@@ -142,10 +142,11 @@ impl NormBackward<'_> {
     /// repeat bit for bit.
     ///
     /// With an activation, `dy activation'(weight z + bias)` takes the place of `dy` in the same pass, where
-    /// `z` is the normalised row: the chain rule, with the derivatives of `torch.nn.functional`. It is
-    /// rounded to the type of `x`, as it would be in memory. On Hopper, up to 65,536 columns (in 16 bits
-    /// 98,304), one pass has all gradients where rows are also whole vectors of 16 bytes. Else the first pass
-    /// writes that product to a temporary tensor of the size of `x`, and the second reads it.
+    /// `z` is the normalised row: the chain rule, with the derivatives of `torch.nn.functional`. It, or its
+    /// product with the weight, is rounded to the type of `x`, as it would be in memory. On Hopper one pass
+    /// has all gradients of rows of 16 bits up to 65,529 columns, and up to 98,304 (in f32 65,536) of rows
+    /// that are whole vectors of 16 bytes. Else the first pass writes that product to a temporary tensor of
+    /// the size of `x`, and the second reads it.
     ///
     /// For the engine whose blocks have a ring (`norm_backward_sums_*`, `activated_norm_backward_sums_*`) a
     /// weight or a bias that does not begin at a multiple of 16 bytes is copied first.
@@ -237,7 +238,8 @@ impl NormBackward<'_> {
                 job.run::<T::Direct, T::Held, _, T>(function)?;
                 return Ok(None);
             }
-            if let Some((plan, stay)) = job.stay_sums::<T::StaysCluster, T::StaysAnywhere>(size_of::<T>())? {
+            let staying = job.stay_sums::<T::StaysCluster, T::StaysAnywhere>(size_of::<T>(), Plan::stay_sums);
+            if let Some((plan, stay)) = staying? {
                 let (partials, threads) = (sums(&plan)?, (&plan, plan.consumers));
                 let place = partials.place();
                 match stay {
@@ -269,6 +271,25 @@ impl NormBackward<'_> {
                 let function = self.activated(&job, &given.shared)?;
                 job.run::<T::ActivatedDirect, T::ActivatedHeld, _, T>(function)?;
                 return Ok(None);
+            }
+            let staying = job.stay_sums::<T::ActivatedStaysCluster, T::ActivatedStaysAnywhere>(
+                size_of::<T>(),
+                Plan::stay_activated_sums,
+            );
+            if let Some((plan, stay)) = staying? {
+                let partials = Partials::new(job.stream, plan.blocks / plan.cluster, job.columns)?;
+                let (threads, place) = ((&plan, plan.consumers), partials.place());
+                let function = self.activated(&job, &given.shared)?;
+                match stay {
+                    Stay::Block => job.with_sums::<T::ActivatedStays, _, T>(threads, function, place)?,
+                    Stay::Cluster => {
+                        job.with_sums::<T::ActivatedStaysCluster, _, T>(threads, function, place)?;
+                    }
+                    Stay::Anywhere => {
+                        job.with_sums::<T::ActivatedStaysAnywhere, _, T>(threads, function, place)?;
+                    }
+                }
+                return Ok(Some(partials));
             }
             if let Some(plan) = job.sums::<T::ActivatedSums>(size_of::<T>())? {
                 let partials = Partials::new(job.stream, plan.blocks / plan.cluster, job.columns)?;

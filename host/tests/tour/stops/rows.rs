@@ -155,19 +155,23 @@ fn drawn(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
     Ok(kept.0)
 }
 
-/// Gradients of layer norms by all operands, of rows that the ring of a block has.
+/// Gradients of layer norms by all operands, with an activation and without, of rows that the ring of a block
+/// has.
 fn gradients_of_long_rows(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
     let sides @ [_, columns] = [2, 66_000];
     let [x, dy, weight] = [(1, sides), (2, sides), (3, [1, columns])]
         .map(|(seed, sides)| rows(stream, dtype, true, seed, sides));
     let (x, dy, weight) = (x?, dy?, weight?.view_as(&[columns])?);
-    let (kind, weight) = (NormKind::Layer, Some(&weight));
-    let norm = Norm { kind, weight, bias: None, eps: 1e-5, activation: Activation::None };
-    let moments = norm.run_for_gradient(stream, &x)?.moments.ok_or("moments were wanted")?;
-    let backward = NormBackward { of_shared: [true, true], ..norm.backward(&x, &dy, &moments) };
-    let (mut kept, gradients) = (Kept(Vec::new()), backward.run(stream)?);
-    for gradient in [Some(gradients.x), gradients.weight, gradients.bias].into_iter().flatten() {
-        kept.keep(stream, &gradient)?;
+    let mut kept = Kept(Vec::new());
+    for activation in [Activation::None, Activation::Silu] {
+        let (kind, weight) = (NormKind::Layer, Some(&weight));
+        let norm = Norm { kind, weight, bias: None, eps: 1e-5, activation };
+        let moments = norm.run_for_gradient(stream, &x)?.moments.ok_or("moments were wanted")?;
+        let backward = NormBackward { of_shared: [true, true], ..norm.backward(&x, &dy, &moments) };
+        let gradients = backward.run(stream)?;
+        for gradient in [Some(gradients.x), gradients.weight, gradients.bias].into_iter().flatten() {
+            kept.keep(stream, &gradient)?;
+        }
     }
     Ok(kept.0)
 }

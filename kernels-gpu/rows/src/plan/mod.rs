@@ -13,8 +13,8 @@ pub use kept::{
     kept_vectors,
 };
 pub use stay::{
-    STAY_CLUSTER_BYTES, STAY_CONTROL_BYTES, STAY_PAIR_BYTES, STAY_PLACES, STAY_STAGES, STAY_WARPS,
-    lone_vectors, stay_vectors,
+    STAY_ACTIVATED_LEAST, STAY_ACTIVATED_VECTORS, STAY_ACTIVATED_WARPS, STAY_CLUSTER_BYTES,
+    STAY_CONTROL_BYTES, STAY_PAIR_BYTES, STAY_PLACES, STAY_STAGES, STAY_WARPS, lone_vectors, stay_vectors,
 };
 
 /// Threads of a block that work on rows, for most functions.

@@ -11,8 +11,8 @@ use crate::norm::{Norm, NormBackward};
 use crate::norm_of_dropout::NormOfDropout;
 use crate::norm_to_e4m3::{NormOfDropoutToE4m3, NormToE4m3};
 use crate::plan::{
-    HELPERS, KEPT_FEWER, KEPT_RESIDENT, KEPT_WARPS, MAX_CONSUMERS, Plan, STAY_WARPS, kept_vectors,
-    sum_vectors,
+    HELPERS, KEPT_FEWER, KEPT_RESIDENT, KEPT_WARPS, MAX_CONSUMERS, Plan, STAY_ACTIVATED_WARPS, STAY_WARPS,
+    kept_vectors, sum_vectors,
 };
 use crate::soft_cap::CappedCrossEntropy;
 use crate::softmax::{Softmax, SoftmaxBackward};
@@ -92,15 +92,16 @@ kernels_with_sums! {
 }
 
 macro_rules! staying_sums {
-    ($(#[kernel] fn $name:ident: $ty:ident, $kind:ident;)*) => { $(
-        /// The gradients of [`Norm`], with sums of columns, by lanes that have rings of their own.
+    ($warps:ident; $(#[kernel] fn $name:ident: $function:ident, $ty:ident, $kind:ident;)*) => { $(
+        #[doc = concat!("[`", stringify!($function), "`] of rows of ", stringify!($ty), ", with sums of columns,")]
+        /// by lanes that have rings of their own.
         ///
         /// # Safety
         /// As for [`stay_sums::run`].
-        #[kernel(launch_bounds(STAY_WARPS * LANES, 1))]
+        #[kernel(launch_bounds($warps * LANES, 1))]
         pub unsafe fn $name(
             plan: Plan,
-            function: NormBackward,
+            function: $function,
             x: *const $ty,
             dy: *const $ty,
             residual: *const $ty,
@@ -108,23 +109,34 @@ macro_rules! staying_sums {
             partials: *mut f32,
         ) {
             const N: usize = VECTOR_BYTES / size_of::<$ty>();
-            const VECTORS: usize = stay_sums::vectors::<$kind>(size_of::<$ty>());
+            const VECTORS: usize = stay_sums::vectors::<$ty, $kind, $function>();
             let inputs = [x, dy, residual];
             // SAFETY: the caller's promise.
-            unsafe { stay_sums::run::<$ty, $kind, N, VECTORS>(&plan, &function, inputs, dx, partials) }
+            unsafe { stay_sums::run::<$ty, $kind, _, N, VECTORS>(&plan, &function, inputs, dx, partials) }
         }
     )* };
 }
 
 staying_sums! {
-    #[kernel] fn norm_backward_stays_f32: f32, Block;
-    #[kernel] fn norm_backward_stays_f16: f16, Block;
-    #[kernel] fn norm_backward_stays_bf16: bf16, Block;
-    #[kernel] fn norm_backward_stays_cluster_f16: f16, Cluster;
-    #[kernel] fn norm_backward_stays_cluster_bf16: bf16, Cluster;
-    #[kernel] fn norm_backward_stays_anywhere_f32: f32, Anywhere;
-    #[kernel] fn norm_backward_stays_anywhere_f16: f16, Anywhere;
-    #[kernel] fn norm_backward_stays_anywhere_bf16: bf16, Anywhere;
+    STAY_WARPS;
+    #[kernel] fn norm_backward_stays_f32: NormBackward, f32, Block;
+    #[kernel] fn norm_backward_stays_f16: NormBackward, f16, Block;
+    #[kernel] fn norm_backward_stays_bf16: NormBackward, bf16, Block;
+    #[kernel] fn norm_backward_stays_cluster_f16: NormBackward, f16, Cluster;
+    #[kernel] fn norm_backward_stays_cluster_bf16: NormBackward, bf16, Cluster;
+    #[kernel] fn norm_backward_stays_anywhere_f32: NormBackward, f32, Anywhere;
+    #[kernel] fn norm_backward_stays_anywhere_f16: NormBackward, f16, Anywhere;
+    #[kernel] fn norm_backward_stays_anywhere_bf16: NormBackward, bf16, Anywhere;
+}
+
+staying_sums! {
+    STAY_ACTIVATED_WARPS;
+    #[kernel] fn activated_norm_backward_stays_f16: ActivatedNormBackward, f16, Block;
+    #[kernel] fn activated_norm_backward_stays_bf16: ActivatedNormBackward, bf16, Block;
+    #[kernel] fn activated_norm_backward_stays_cluster_f16: ActivatedNormBackward, f16, Cluster;
+    #[kernel] fn activated_norm_backward_stays_cluster_bf16: ActivatedNormBackward, bf16, Cluster;
+    #[kernel] fn activated_norm_backward_stays_anywhere_f16: ActivatedNormBackward, f16, Anywhere;
+    #[kernel] fn activated_norm_backward_stays_anywhere_bf16: ActivatedNormBackward, bf16, Anywhere;
 }
 
 macro_rules! kept_norms {

@@ -16,19 +16,28 @@
 //! moved on, not computed; and both sums share a butterfly. A warp and row of 16 bits take about 365
 //! instructions at 65536 columns, and 440 at 768, where a warp has the row alone.
 //!
+//! Norms with an activation behind them (`chain.rs`, 16 bits) have half as many warps with twice as many
+//! columns a lane: 255 registers hold their sums, weight and bias, and what is once for a row is shared by
+//! more columns. Their loop of rows has the first row too, and takes a third input or not, since it has the
+//! code of every derivative. A warp and row of bf16 take about 1050 instructions at 65536 columns with GELU
+//! (tanh), 33 for a column of a lane, of which 11 are the derivative.
+//!
 //! Rows that begin anywhere in a vector are whole vectors too, from the boundary before a row on. Vectors
 //! have the same columns in each of a team's rows, since the plan's step leads to a row that begins alike.
 //! The last vector is filled up with zeros, and in the first one the lane that has it writes zeros over what
 //! lies before the row.
 
+mod chain;
 mod copies;
 mod exchange;
+mod leave;
 mod row;
 
 use crate::function::MAX_SUMS;
 use crate::norm::NormBackward;
-use crate::plan::{Plan, lone_vectors, stay_vectors};
+use crate::plan::{Plan, STAY_ACTIVATED_LEAST, STAY_ACTIVATED_VECTORS, lone_vectors, stay_vectors};
 use crate::sm90::pair::{HALF, both};
+use chain::{Chain, SharedRows};
 use cuda_std::{grid, misc, shared, thread, vector};
 use exchange::{Member, Pair};
 use primitives::access::{self, VECTOR_BYTES, Words, from_words};
@@ -44,13 +53,16 @@ const STRIDE_BYTES: u32 = LANES * VECTOR_BYTES as u32;
 /// Vectors of 16 bits of a lane, at most, where its warp has a row alone: there are loops for fewer too.
 const LONE_VECTORS: usize = lone_vectors(size_of::<u16>());
 
+/// The turn of a loop that has no row yet.
+const BEFORE: u32 = u32::MAX;
+
 /// Numbers of a lane's columns.
 type Columns<const N: usize, const VECTORS: usize> = [[f32; N]; VECTORS];
 
 /// Whether a lane loads its vectors again before it has the row's statistics: where there are registers for
 /// them.
-const fn early<const N: usize, const VECTORS: usize>() -> bool {
-    N == 8 && VECTORS < LONE_VECTORS
+const fn early<const N: usize, const VECTORS: usize>(is_activated: bool) -> bool {
+    N == 8 && VECTORS < LONE_VECTORS && !is_activated
 }
 
 /// Which rows a kernel has.
@@ -65,8 +77,22 @@ pub trait Kind: Copy {
 }
 
 /// Vectors of a row that a lane has, at most, of elements of this size.
-pub const fn vectors<Q: Kind>(size: usize) -> usize {
-    if Q::ALONE { lone_vectors(size) } else { stay_vectors(size) }
+pub const fn vectors<T: InF32, Q: Kind, F: Chain<T>>() -> usize {
+    match F::IS_ACTIVATED {
+        true => STAY_ACTIVATED_VECTORS,
+        false if Q::ALONE => lone_vectors(size_of::<T>()),
+        false => stay_vectors(size_of::<T>()),
+    }
+}
+
+/// Whether there is a loop for fewer vectors of a lane than it may have, so many.
+const fn has_loop<T: InF32, Q: Kind, F: Chain<T>>(of: usize) -> bool {
+    let is_short = if F::IS_ACTIVATED {
+        Q::ALONE && of >= STAY_ACTIVATED_LEAST as usize
+    } else {
+        vectors::<T, Q, F>() == LONE_VECTORS
+    };
+    is_short && of < vectors::<T, Q, F>()
 }
 
 /// Rows of whole vectors that a block has.
@@ -110,9 +136,10 @@ impl Kind for Anywhere {
 }
 
 /// A warp of the block, and what its lanes have of every row.
-struct Worker<'a, T, Q> {
+struct Worker<'a, T, Q, F> {
     plan: &'a Plan,
     function: &'a NormBackward,
+    chain: &'a F,
     inputs: [*const T; 3],
     member: Member<Q>,
     /// Column of the lane's first vector: below 0, where that begins before the row.
@@ -130,9 +157,9 @@ struct Worker<'a, T, Q> {
 /// begin at 16-byte boundaries, and all of which lie alike; the function's pointers are as it wants them;
 /// `partials` has [`MAX_SUMS`] rows for each cluster.
 #[inline(always)]
-pub unsafe fn run<T: InF32, Q: Kind, const N: usize, const VECTORS: usize>(
+pub unsafe fn run<T: InF32, Q: Kind, F: Chain<T>, const N: usize, const VECTORS: usize>(
     plan: &Plan,
-    function: &NormBackward,
+    function: &F,
     inputs: [*const T; 3],
     dx: *mut T,
     partials: *mut f32,
@@ -148,9 +175,10 @@ pub unsafe fn run<T: InF32, Q: Kind, const N: usize, const VECTORS: usize>(
     let begin = member.number(plan) * of_warp;
     // Elements of the row before, in the first vector.
     let skip = if Q::ANYWHERE { (u64::from(first) * plan.input_strides[0]) as u32 % N as u32 } else { 0 };
-    let worker = Worker::<'_, T, Q> {
+    let worker = Worker::<'_, T, Q, F> {
         plan,
-        function,
+        function: function.norm(),
+        chain: function,
         inputs,
         member,
         column: ((begin + member.lane()) * N as u32) as i32 - skip as i32,
@@ -162,16 +190,17 @@ pub unsafe fn run<T: InF32, Q: Kind, const N: usize, const VECTORS: usize>(
     unsafe {
         member.prepare(plan);
         grid::wait_dependencies();
-        const { assert!(LONE_VECTORS == 3, "counted out") };
+        const { assert!(vectors::<T, Q, F>() == VECTORS && VECTORS <= 4, "counted out") };
         match plan.stage_vectors {
-            1 if VECTORS == LONE_VECTORS => worker.all::<N, 1>(dx, partials, first),
-            2 if VECTORS == LONE_VECTORS => worker.all::<N, 2>(dx, partials, first),
+            1 if has_loop::<T, Q, F>(1) => worker.all::<N, 1>(dx, partials, first),
+            2 if has_loop::<T, Q, F>(2) => worker.all::<N, 2>(dx, partials, first),
+            3 if has_loop::<T, Q, F>(3) => worker.all::<N, 3>(dx, partials, first),
             _ => worker.all::<N, VECTORS>(dx, partials, first),
         }
     }
 }
 
-impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
+impl<T: InF32, Q: Kind, F: Chain<T>> Worker<'_, T, Q, F> {
     /// All rows of the team, from this one on, and their sums. A lane has so many vectors.
     ///
     /// # Safety
@@ -183,7 +212,7 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
             let mut sums: [Columns<N, VECTORS>; MAX_SUMS] = core::mem::zeroed();
             // A block has a row, but not always each of its teams.
             if first < self.plan.rows as u32 {
-                if self.function.has_residual != 0 {
+                if F::IS_ACTIVATED || self.function.has_residual != 0 {
                     self.rows::<N, VECTORS, true>(dx, &mut sums, first);
                 } else {
                     self.rows::<N, VECTORS, false>(dx, &mut sums, first);
@@ -200,7 +229,7 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
     /// All rows of the team, from this one on, which exists.
     ///
     /// # Safety
-    /// As for [`run`]; `RESIDUAL` says whether a third input is added.
+    /// As for [`run`]; `RESIDUAL` says whether a third input may be added.
     #[inline(always)]
     unsafe fn rows<const N: usize, const VECTORS: usize, const RESIDUAL: bool>(
         &self,
@@ -224,42 +253,59 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
                 self.fill::<N, VECTORS, RESIDUAL>(&mut source, first + stages * step, self.slot(stages));
                 stages += 1;
             }
-            let weight = self.weight::<N, VECTORS>();
-            let (mut row, mut turn) = (first, 0);
+            let shared = self.shared_rows::<N, VECTORS>();
             let moments_of = row::moments(self.function, member.lane() < HALF);
             // Each half of the lanes loads one of both numbers: for one that all lanes have the assembler
             // takes uniform registers, and waits for it at once.
             let coming_of = |row: u32| *moments_of.wrapping_add(row as usize);
-            let mut moments = Moments::new(both(coming_of(row)));
-            let mut coming = coming_of((row + step).min(rows - 1));
-            let own = self.take(slot, moments, &weight, sums);
-            member.meet(plan);
-            let mut sent = member.send(plan, own, 0);
+            let (mut row, mut turn, mut moments, mut coming, mut sent);
+            if F::IS_ACTIVATED {
+                // The loop takes the first row too: the code of all derivatives is long.
+                (row, turn, moments) = (first.wrapping_sub(step), BEFORE, Moments::new([0.0; 2]));
+                (coming, sent) = (coming_of(first), [0.0; 2]);
+                (slot, to) = (self.slot(plan.stages - 1), to.wrapping_sub(to_next));
+                member.meet(plan);
+            } else {
+                (row, turn) = (first, 0);
+                moments = Moments::new(both(coming_of(row)));
+                coming = coming_of((row + step).min(rows - 1));
+                let own = self.take(slot, moments, &shared, sums);
+                member.meet(plan);
+                sent = member.send(plan, own, 0);
+            }
             loop {
-                let (next, after) = (row + step, Moments::new(both(coming)));
+                let (next, after) = (row.wrapping_add(step), Moments::new(both(coming)));
                 let (this, of_row) = (slot, sent);
                 slot = self.next(slot);
                 if next < rows {
                     coming = coming_of((next + step).min(rows - 1));
-                    let own = self.take(slot, after, &weight, sums);
-                    sent = member.send(plan, own, turn + 1);
+                    let own = self.take(slot, after, &shared, sums);
+                    sent = member.send(plan, own, turn.wrapping_add(1));
                 }
-                let words = if early::<N, VECTORS>() {
-                    self.all_words::<VECTORS>(this)
-                } else {
-                    [[[0; 4]; 2]; VECTORS]
-                };
-                let sums_of_row = member.receive(plan, of_row, turn);
-                let of = moments.gradient_of::<T>(sums_of_row, self.function, plan.columns);
-                self.map::<N, VECTORS, RESIDUAL>(this, &words, of, &weight, to);
-                self.fill::<N, VECTORS, RESIDUAL>(&mut source, row + ahead, this);
+                if !F::IS_ACTIVATED || turn != BEFORE {
+                    let words = if early::<N, VECTORS>(F::IS_ACTIVATED) {
+                        self.all_words::<VECTORS>(this)
+                    } else {
+                        [[[0; 4]; 2]; VECTORS]
+                    };
+                    let sums_of_row = member.receive(plan, of_row, turn);
+                    let of = moments.gradient_of::<T>(sums_of_row, self.function, plan.columns);
+                    self.map::<N, VECTORS, RESIDUAL>(this, &words, of, &shared, to);
+                    self.fill::<N, VECTORS, RESIDUAL>(&mut source, row + ahead, this);
+                }
                 if next >= rows {
                     break;
                 }
-                (row, turn, moments, to) = (next, turn + 1, after, to.wrapping_add(to_next));
+                (row, turn, moments, to) = (next, turn.wrapping_add(1), after, to.wrapping_add(to_next));
             }
             member.leave(plan, turn + 1);
         }
+    }
+
+    /// Whether a third input is added: with an activation one loop serves both cases.
+    #[inline(always)]
+    fn adds<const RESIDUAL: bool>(&self) -> bool {
+        RESIDUAL && (!F::IS_ACTIVATED || self.function.has_residual != 0)
     }
 
     /// Whether the lane has the vector with this number among its own.
@@ -294,26 +340,47 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
         (column as u32) < self.plan.columns
     }
 
-    /// The weights of the lane's columns.
+    /// Weight and bias of the lane's columns.
     ///
     /// # Safety
     /// As for [`run`].
     #[inline(always)]
-    unsafe fn weight<const N: usize, const VECTORS: usize>(&self) -> Columns<N, VECTORS> {
-        let mut weight = [[1.0; N]; VECTORS];
-        let given = self.function.weight.cast::<T>();
+    unsafe fn shared_rows<const N: usize, const VECTORS: usize>(&self) -> SharedRows<N, VECTORS> {
+        // SAFETY: the caller's contract; both are as long as a row where they are not null.
+        unsafe {
+            let weight = self.columns::<N, VECTORS>(self.function.weight.cast(), 1.0);
+            let bias = if F::IS_ACTIVATED {
+                self.columns::<N, VECTORS>(self.chain.bias(), 0.0)
+            } else {
+                [[0.0; N]; VECTORS]
+            };
+            SharedRows { weight, bias }
+        }
+    }
+
+    /// A row that all share, in the lane's columns; this number where there is none.
+    ///
+    /// # Safety
+    /// It is as long as a row.
+    #[inline(always)]
+    unsafe fn columns<const N: usize, const VECTORS: usize>(
+        &self,
+        given: *const T,
+        absent: f32,
+    ) -> Columns<N, VECTORS> {
+        let mut columns = [[absent; N]; VECTORS];
         unroll!(K in 0..4, {
             if K < VECTORS && self.has(K) && !given.is_null() {
                 let column = self.column::<N>(K);
                 let at = given.wrapping_offset(column as isize);
                 let is_vector = self.is_whole::<N>(column) && (at as usize).is_multiple_of(VECTOR_BYTES);
-                // SAFETY: the caller's contract; it is as long as a row.
-                weight[K] = T::widen(unsafe {
+                // SAFETY: the caller's promise.
+                columns[K] = T::widen(unsafe {
                     if is_vector { access::load::<T, N>(at) } else { self.load_part(at, column) }
                 });
             }
         });
-        weight
+        columns
     }
 
     /// Those of a vector's elements that the row has, and zeros.
@@ -372,7 +439,7 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
         &self,
         slot: u32,
         moments: Moments,
-        weight: &Columns<N, VECTORS>,
+        shared: &SharedRows<N, VECTORS>,
         sums: &mut [Columns<N, VECTORS>; MAX_SUMS],
     ) -> Pair {
         let multiply_add = T::Precision::multiply_add;
@@ -383,9 +450,13 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
             if Q::ANYWHERE && self.column < 0 {
                 self.clear::<N>(slot);
             }
+            if F::IS_ACTIVATED {
+                return self.take_activated(slot, moments, shared, sums);
+            }
             unroll!(K in 0..4, {
                 if K < VECTORS && self.computes::<VECTORS>(K) {
-                    let [x, dy, g] = self.elements(self.words(slot + K as u32 * STRIDE_BYTES), weight[K]);
+                    let words = self.words(slot + K as u32 * STRIDE_BYTES);
+                    let [x, dy, g] = self.elements(words, shared.weight[K]);
                     let z = moments.normalised::<T, N>(x);
                     for i in 0..N {
                         of_g += g[i];
@@ -425,7 +496,7 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
         slot: u32,
         words: &[[Words; 2]; VECTORS],
         of: Of,
-        weight: &Columns<N, VECTORS>,
+        shared: &SharedRows<N, VECTORS>,
         to: *mut T,
     ) {
         unroll!(K in 0..4, {
@@ -433,10 +504,15 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
                 // SAFETY: the caller's promise.
                 unsafe {
                     let at = slot + K as u32 * STRIDE_BYTES;
-                    let words = if early::<N, VECTORS>() { words[K] } else { self.words(at) };
-                    let [x, _, g] = self.elements(words, weight[K]);
+                    let words = if early::<N, VECTORS>(F::IS_ACTIVATED) { words[K] } else { self.words(at) };
+                    let [x, g] = if F::IS_ACTIVATED {
+                        self.kept::<N>(words, shared.weight[K])
+                    } else {
+                        let [x, _, g] = self.elements(words, shared.weight[K]);
+                        [x, g]
+                    };
                     let mut dx = of.gradient::<T, N>(x, g);
-                    if RESIDUAL {
+                    if self.adds::<RESIDUAL>() {
                         let words = vector::load_shared_v4(at + 2 * self.plan.part_bytes);
                         dx = zip(dx, T::widen(from_words::<T, N>(words)), |dx, residual| dx + residual);
                     }
@@ -466,105 +542,6 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
             if self.is_column(column + i as i32) {
                 // SAFETY: the caller's promise.
                 unsafe { *to.wrapping_add(i) = values[i] }
-            }
-        }
-    }
-
-    /// Stores the sums of the lane's columns, two rows from there on.
-    ///
-    /// # Safety
-    /// As for [`run`].
-    #[inline(always)]
-    unsafe fn store<const N: usize, const VECTORS: usize>(
-        &self,
-        sums: &[Columns<N, VECTORS>; MAX_SUMS],
-        to: *mut f32,
-    ) {
-        unroll!(K in 0..4, {
-            if K < VECTORS && self.has(K) {
-                let column = self.column::<N>(K);
-                unroll!(S in 0..2, {
-                    let at = to.wrapping_add(S * self.plan.columns as usize).wrapping_offset(column as isize);
-                    // SAFETY: the caller's contract.
-                    unsafe {
-                        if Q::ANYWHERE {
-                            self.store_part(at, column, sums[S][K]);
-                        } else {
-                            unroll!(I in 0..2, {
-                                if 4 * I < N {
-                                    let four = [0, 1, 2, 3].map(|i| sums[S][K][4 * I + i]);
-                                    access::store(at.wrapping_add(4 * I), four);
-                                }
-                            });
-                        }
-                    }
-                });
-            }
-        });
-    }
-
-    /// Adds the sums of the block's teams, in order, and stores them, two rows from there on.
-    ///
-    /// # Safety
-    /// As for [`run`]; all threads of the block call it, when they have taken all their rows.
-    #[inline(always)]
-    unsafe fn add_teams<const N: usize, const VECTORS: usize>(
-        &self,
-        sums: &[Columns<N, VECTORS>; MAX_SUMS],
-        to: *mut f32,
-    ) {
-        let (plan, words) = (self.plan, size_of::<f32>() as u32);
-        let of_team = MAX_SUMS as u32 * plan.columns;
-        let own = self.rings + self.member.team(plan) * of_team * words;
-        // SAFETY: the caller's contract. A place of the rings is written by one thread, between the barriers,
-        // and all copies have been waited for.
-        unsafe {
-            thread::sync_threads();
-            unroll!(K in 0..4, {
-                if K < VECTORS && self.has(K) {
-                    let column = self.column::<N>(K);
-                    unroll!(S in 0..2, {
-                        let place = (S as u32 * plan.columns).wrapping_add_signed(column);
-                        let at = own.wrapping_add(place.wrapping_mul(words));
-                        self.keep_sums(at, column, sums[S][K]);
-                    });
-                }
-            });
-            thread::sync_threads();
-            let mut sum = thread::thread_idx_x();
-            while sum < of_team {
-                let (mut total, mut team, mut at) = (0.0, 0, self.rings + sum * words);
-                while team < plan.tile {
-                    total += vector::load_shared::<f32>(at);
-                    (team, at) = (team + 1, at + of_team * words);
-                }
-                *to.wrapping_add(sum as usize) = total;
-                sum += plan.consumers;
-            }
-        }
-    }
-
-    /// Writes a vector's sums of columns to shared memory, from there on.
-    ///
-    /// # Safety
-    /// There is room for those of the row's columns.
-    #[inline(always)]
-    unsafe fn keep_sums<const N: usize>(&self, to: u32, column: i32, sums: [f32; N]) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            if Q::ANYWHERE {
-                for i in 0..N {
-                    if self.is_column(column + i as i32) {
-                        vector::store_shared(to.wrapping_add((i * size_of::<f32>()) as u32), sums[i]);
-                    }
-                }
-            } else {
-                unroll!(I in 0..2, {
-                    if 4 * I < N {
-                        let four: [f32; 4] = [0, 1, 2, 3].map(|i| sums[4 * I + i]);
-                        vector::store_shared_v4(to + (I * VECTOR_BYTES) as u32, four);
-                    }
-                });
             }
         }
     }

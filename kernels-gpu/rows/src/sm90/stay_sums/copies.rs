@@ -1,5 +1,6 @@
 //! Rows on their way to the rings of lanes.
 
+use super::chain::Chain;
 use super::{Kind, STRIDE_BYTES, Worker};
 use crate::function::MAX_INPUTS;
 use crate::plan::STAY_STAGES;
@@ -24,7 +25,7 @@ const fn inputs(residual: bool) -> usize {
     if residual { MAX_INPUTS } else { MAX_INPUTS - 1 }
 }
 
-impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
+impl<T: InF32, Q: Kind, F: Chain<T>> Worker<'_, T, Q, F> {
     /// Of a team's first row.
     #[inline(always)]
     pub(super) fn source<const RESIDUAL: bool>(&self, first: u32) -> Source<T> {
@@ -53,7 +54,7 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
             while stage < self.plan.stages {
                 let at = self.slot(stage) + vector as u32 * STRIDE_BYTES;
                 unroll!(I in 0..3, {
-                    if I < inputs(RESIDUAL) {
+                    if I < inputs(RESIDUAL) && (I < MAX_INPUTS - 1 || self.adds::<RESIDUAL>()) {
                         // SAFETY: the lane's place.
                         unsafe { vector::store_shared_v4(at + I as u32 * self.plan.part_bytes, [0u32; 4]) }
                     }
@@ -103,7 +104,7 @@ impl<T: InF32, Q: Kind> Worker<'_, T, Q> {
     ) {
         let plan = self.plan;
         unroll!(I in 0..3, {
-            if I < inputs(RESIDUAL) {
+            if I < inputs(RESIDUAL) && (I < MAX_INPUTS - 1 || self.adds::<RESIDUAL>()) {
                 unroll!(K in 0..4, {
                     if K < VECTORS && self.has(K) {
                         let to = to + I as u32 * plan.part_bytes + K as u32 * STRIDE_BYTES;
