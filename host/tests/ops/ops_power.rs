@@ -53,7 +53,7 @@ fn powers_of_f64() -> Outcome {
 
 #[test]
 fn powers_of_f32() -> Outcome {
-    floats::<f32>(tolerance::INTRINSIC_F32)
+    floats::<f32>(tolerance::FUNCTION_F32)
 }
 
 #[test]

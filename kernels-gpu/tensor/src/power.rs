@@ -3,31 +3,33 @@
 
 use crate::THREADS;
 use crate::access::{self, width};
-use crate::element::{Element, zip};
+use crate::element::{Element, Float};
 use crate::integer::Integer;
 use crate::place::{Geometry, Item, item_of_thread};
-use cuda_std::{GpuFloat, kernel};
+use cuda_std::kernel;
 use half::{bf16, f16};
+use primitives::math::Elementary;
+use primitives::unroll;
 
-/// A type that powers are computed in.
-pub trait Power: Copy {
-    /// `self ^ exponent`.
-    fn power(self, exponent: Self) -> Self;
+/// An element type that has powers.
+pub trait Power: Element {
+    /// `base ^ exponent`.
+    fn power(base: Self::Wide, exponent: Self::Wide) -> Self::Wide;
 }
 
-/// The power of a float, by libm: within one unit in the last place.
+/// The power of a float, in the precision of its type.
 macro_rules! of_floats {
     ($($ty:ident),*) => { $(
         impl Power for $ty {
             #[inline(always)]
-            fn power(self, exponent: $ty) -> $ty {
-                GpuFloat::powf(self, exponent)
+            fn power(base: Self::Wide, exponent: Self::Wide) -> Self::Wide {
+                <Self as Float>::Precision::powf(base, exponent)
             }
         }
     )* };
 }
 
-of_floats!(f64, f32);
+of_floats!(f64, f32, f16, bf16);
 
 /// The power of an integer, by squares of the base: it wraps around. With a negative exponent it is
 /// `1 / self ^ -exponent`, truncated; 0 to a negative power is 0.
@@ -35,16 +37,16 @@ macro_rules! of_integers {
     ($($ty:ident),*) => { $(
         impl Power for $ty {
             #[inline(always)]
-            fn power(self, exponent: $ty) -> $ty {
+            fn power(base: $ty, exponent: $ty) -> $ty {
                 if exponent < 0 {
-                    return match self {
+                    return match base {
                         1 => 1,
                         -1 if exponent % 2 == 0 => 1,
                         -1 => -1,
                         _ => 0,
                     };
                 }
-                let (mut power, mut square, mut left) = (1, self, exponent);
+                let (mut power, mut square, mut left) = (1, base, exponent);
                 while left != 0 {
                     if left % 2 != 0 {
                         power = Integer::wrapping_mul(power, square);
@@ -65,18 +67,21 @@ of_integers!(i64, i32);
 /// # Safety
 /// As the entries below, with `N` elements a thread.
 #[inline(always)]
-unsafe fn run<T: Element<Wide: Power>, const N: usize>(
-    geometry: &Geometry<3>,
-    a: *const T,
-    b: *const T,
-    c: *mut T,
-) {
+unsafe fn run<T: Power, const N: usize>(geometry: &Geometry<3>, a: *const T, b: *const T, c: *mut T) {
     // SAFETY: the caller's promise.
     unsafe {
         let item: Option<Item<'_, 3, N>> = item_of_thread(geometry);
         if let Some(item) = item {
-            let [a, b] = item.fetch(0, [a, b]).map(|values| T::widen(access::from_wide(values)));
-            item.store(2, c, T::narrow(zip(a, b, Power::power)));
+            let [mut powers, exponents] =
+                item.fetch(0, [a, b]).map(|values| T::widen(access::from_wide(values)));
+            // Counted out: the compiler would make a loop of it, and keep the elements in local memory.
+            const { assert!(N <= 16) };
+            unroll!(I in 0..16, {
+                if I < N {
+                    powers[I] = T::power(powers[I], exponents[I]);
+                }
+            });
+            item.store(2, c, T::narrow(powers));
         }
     }
 }

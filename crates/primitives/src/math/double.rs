@@ -26,6 +26,12 @@ pub fn ln(x: f64) -> f64 {
     GpuFloat::ln(x)
 }
 
+/// `x^y`.
+#[inline(never)]
+pub fn powf(x: f64, y: f64) -> f64 {
+    GpuFloat::powf(x, y)
+}
+
 /// Hyperbolic tangent.
 #[inline(never)]
 pub fn tanh(x: f64) -> f64 {

@@ -12,6 +12,7 @@
 
 pub mod double;
 pub mod finite;
+mod power;
 pub mod reduced;
 pub mod single;
 
@@ -29,6 +30,8 @@ pub trait Elementary: Precision {
     fn round(x: Self::Value) -> Self::Value;
     /// Error function.
     fn erf(x: Self::Value) -> Self::Value;
+    /// `x^y`, with C's special values.
+    fn powf(x: Self::Value, y: Self::Value) -> Self::Value;
     /// `sin(x + quarter pi / 2)`. [`Double`] has no such function: NaN.
     fn sin_plus_quarters(x: Self::Value, quarter: i32) -> Self::Value;
 }
@@ -48,6 +51,10 @@ macro_rules! elementary {
             #[inline(always)]
             fn erf(x: $value) -> $value {
                 $module::erf(x)
+            }
+            #[inline(always)]
+            fn powf(x: $value, y: $value) -> $value {
+                $module::powf(x, y)
             }
             #[inline(always)]
             fn sin_plus_quarters(x: $value, quarter: i32) -> $value {

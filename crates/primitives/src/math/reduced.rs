@@ -11,6 +11,7 @@ use super::single::{self, horner};
 use core::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LOG2_E, SQRT_2};
 use cuda_std::fastmath::{ex2_approx, fma, max_nan, rcp_approx, rsqrt_approx};
 
+pub use super::power::reduced as powf;
 pub use single::{ln, round, sin_plus_quarters};
 
 /// `log2(e) / 2`: `e^(x / 2)` is `2^(HALF x)`.

@@ -7,10 +7,12 @@ use core::f32::consts::{FRAC_1_SQRT_2, LN_2, LOG2_E};
 use cuda_std::GpuFloat;
 use cuda_std::fastmath::{ex2_approx, fma, max, max_nan, min_nan, rcp_approx};
 
+pub use super::power::single as powf;
+
 /// Adding and subtracting it leaves the nearest integer, ties to even, of numbers below 2^22.
 const ROUNDER: f32 = 12_582_912.0;
 /// Bits of the mantissa.
-const MANTISSA_BITS: u32 = 23;
+pub(super) const MANTISSA_BITS: u32 = 23;
 /// Exponent of 1 as it is stored.
 const BIAS: i32 = 127;
 
@@ -35,7 +37,7 @@ pub fn horner<const N: usize>(coefficients: &[f32; N], x: f32) -> f32 {
 
 /// `2^n` for `-126 <= n <= 127`.
 #[inline(always)]
-fn power_of_two(n: i32) -> f32 {
+pub(super) fn power_of_two(n: i32) -> f32 {
     f32::from_bits(((n + BIAS) as u32) << MANTISSA_BITS)
 }
 
