@@ -222,7 +222,8 @@ pub fn fma_negated(a: f32, b: f32, c: f32) -> f32 {
             let result: f32;
             // SAFETY: registers only.
             unsafe {
-                asm!("{{ .reg .f32 negated;", "neg.f32 negated, {a};", "fma.rn.f32 {result}, negated, {b}, {c}; }}",
+                asm!("{{ .reg .f32 negated;", "neg.f32 negated, {a};",
+                    "fma.rn.f32 {result}, negated, {b}, {c}; }}",
                     a = in(reg32) a, b = in(reg32) b, c = in(reg32) c, result = out(reg32) result,
                     options(pure, nomem, nostack, preserves_flags));
             }

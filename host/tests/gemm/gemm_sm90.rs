@@ -270,10 +270,11 @@ fn check(stream: &Stream, entry: &Entry, launch: Launch, case: Case, seed: u64) 
     let scales = DeviceBuffer::<f32>::from_slice(stream, &[0.5, 4.0, 2.0])?;
     let amax = DeviceBuffer::<u32>::zeroed(stream, 1)?;
     let halves = activation.columns();
-    let box_dims = if entry.transposed {
-        [64 / halves, entry.store_columns]
-    } else {
-        [entry.store_columns / halves, 64]
+    let box_dims = match (entry.transposed, result == OutputType::F32) {
+        (true, false) => [64 / halves, entry.store_columns],
+        (false, false) => [entry.store_columns / halves, 64],
+        (true, true) => [32, entry.store_columns / 2],
+        (false, true) => [entry.store_columns / 2, 64],
     };
     let tiling =
         |matrix: &Matrix| matrix.tiling(element.bytes(), box_dims, swizzle_of(element.bytes() * box_dims[0]));
@@ -291,7 +292,8 @@ fn check(stream: &Stream, entry: &Entry, launch: Launch, case: Case, seed: u64) 
         _ => Type::Bf16,
     };
     let paired = !unaligned && columns.is_multiple_of(2);
-    let plain = copied && result == OutputType::Element16 && !fused && activation == Activation::None;
+    let is_wide = matches!(result, OutputType::Element16 | OutputType::F32);
+    let plain = copied && is_wide && !fused && activation == Activation::None;
     let format = OutputFormat::new(result)
         .with(OutputFlag::Paired, paired)
         .with(OutputFlag::ResidualPaired, paired)
@@ -424,6 +426,7 @@ fn cases(entry: &Entry) -> Vec<Case> {
     let swiglu = Case { fused: false, activation: Activation::SwiGlu, ..narrow };
     let mut cases = vec![
         Case { copied: entry.a != ElementType::Tf32, ..plain },
+        Case { result: OutputType::F32, ..plain },
         copied,
         Case { fetched: true, ..copied },
         Case { fetched: true, no_residual: true, activation: Activation::None, ..copied },
@@ -447,7 +450,8 @@ fn cases(entry: &Entry) -> Vec<Case> {
         // Ends of tiles within a subtile and between two, of columns for each instruction; the last tile is
         // narrower still.
         for width in [144, 136, 168, 208, 240] {
-            cases.push(Case { n: 2 * width + 16, width, boxes: width > 136, ..plain });
+            let narrower = Case { n: 2 * width + 16, width, boxes: width > 136, ..plain };
+            cases.extend([narrower, Case { result: OutputType::F32, ..narrower }]);
         }
         cases.push(Case { n: 2 * 136 + 8, width: 136, fetched: true, boxes: true, ..copied });
         cases.push(Case { n: 2 * 136 + 7, width: 136, copied: false, unaligned: true, fused: true, ..case });
@@ -456,7 +460,8 @@ fn cases(entry: &Entry) -> Vec<Case> {
     }
     if entry.cluster[2] > 1 {
         // Several tiles, and more stages than the pipeline has, in shares of k that are not all alike.
-        cases.push(Case { k: 7 * entry.cluster[2] * block_k - 1, copied: false, ..plain });
+        let long = Case { k: 7 * entry.cluster[2] * block_k - 1, ..plain };
+        cases.extend([Case { copied: false, ..long }, Case { result: OutputType::F32, ..long }]);
     }
     cases
 }
@@ -482,7 +487,9 @@ fn clustered(entry: &Entry) -> impl Iterator<Item = (Entry, Case)> {
         // Tiles that a launch makes narrower.
         let width = 144;
         let narrow = Case { n: behind(across_n, width) + width, width, ..case };
-        [Some((entry, case)), entry.narrows.then_some((entry, narrow))].into_iter().flatten()
+        let in_f32 = Case { result: OutputType::F32, copied: true, ..narrow };
+        let narrower = [narrow, in_f32].map(|case| entry.narrows.then_some((entry, case)));
+        [Some((entry, case))].into_iter().chain(narrower).flatten()
     })
 }
 

@@ -1,8 +1,9 @@
 //! [`reduced`](super::reduced) in fewer instructions, for activations of what other functions made.
 //!
 //! A gate's inverse that is subnormal is 0 here, so results whose size is below `2^-126 |x|` are 0. Of minus
-//! infinity these gates are NaN, infinity times 0, as PyTorch's are. Derivatives of either infinity are NaN
-//! too, as PyTorch's; below `2^-118` they are 0. Tensors of any numbers go by `reduced`.
+//! infinity these gates are NaN, infinity times 0, as PyTorch's are. Their derivatives are NaN of either
+//! infinity, that of [`gelu_tanh`] beyond 2^119, and 0 below `2^-118`. Tensors of any numbers go by
+//! `reduced`.
 
 use super::reduced::{DENSITY, cdf_and_power};
 use super::single::{CUBIC, TWICE_ROOT};
@@ -39,7 +40,7 @@ fn gated_grad(exponent: f32, slope: f32) -> f32 {
     fma(s, fma_negated(slope, s, slope), s)
 }
 
-/// Beyond the root of it a derivative is 0 or 1, and more would overflow in [`gelu_tanh_grad`].
+/// Beyond the root of it the derivative of [`gelu_tanh`] is 0 or 1, and a cube would overflow.
 const SQUARE: f32 = 1600.0;
 
 /// The derivative of [`gelu_tanh`] in eleven instructions.

@@ -2,9 +2,10 @@
 //!
 //! | | `log2 m`, `m` from `sqrt(1/2)` to `sqrt 2` | digits |
 //! |---|---|---|
-//! | [`single`] | `2 artanh((m - 1) / (m + 1)) / ln 2`, as a sum of two f32 | some 30 bits: `y` makes up to 2^7 of an error |
+//! | [`single`] | `2 artanh((m - 1) / (m + 1)) / ln 2`, as a sum of two f32 | some 30 bits |
 //! | [`reduced`] | a polynomial | 23 bits |
 //!
+//! The exponent multiplies a logarithm's error, by up to 2^7 of the result's digits.
 //! `libm`'s power of f32 has more than twice as many instructions, and a branch for each special value.
 
 use core::f32::consts::{FRAC_1_SQRT_2, LN_2, LOG2_E};
@@ -48,7 +49,7 @@ fn special(x: f32, y: f32, power: f32) -> f32 {
     if is_one { 1.0 } else { kept }
 }
 
-/// Whether it is an integer, and an odd one. NaN is said to be none.
+/// Whether it is an integer, and an odd one. NaN is said to be an even one.
 #[inline(always)]
 fn parity(y: f32) -> (bool, bool) {
     /// From here on every f32 is an integer; from its double on an even one.

@@ -4,7 +4,7 @@
 //!
 //! * **plain**, in this file: rounded to 16 bits, `stmatrix` into a subtile of 64 rows in shared memory. TMA
 //!   stores it while the next subtile fills, and skips elements outside of the result. All of it is unrolled.
-//!   In f32, in `f32_store`, a subtile has half of the columns.
+//!   f32 is not rounded, and goes by `f32_store`, in subtiles of half of the columns.
 //! * **through a [fusion](super::fusion)**, in `fused_store`.
 
 use cuda_std::tma::TensorMap;

@@ -2,9 +2,9 @@
 //! half of the columns.
 //!
 //! ```text
-//!               rows of the tile are lines     columns are (the transpose is stored)
-//!   subtile     64 lines of 32 elements        two boxes, each 32 lines of 32 elements: rows 0.., 32..
-//!   a thread    two elements at a time         one element at a time
+//!               rows of the tile are lines      columns are (the transpose is stored)
+//!   subtile     64 lines, at most 32 columns    two boxes of 32 rows each, a line for each column
+//!   a thread    two elements at a time          one element at a time
 //! ```
 //! Lines have the copy engine's swizzle. A warp that stores by itself writes 32 bytes of eight lines with an
 //! instruction: half as many bytes a microsecond.
@@ -82,7 +82,8 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
                 unsafe {
                     if C::TRANSPOSED {
                         // Two units on, 8 steps of lines on; the next line's units change places.
-                        let place = (transposed ^ (DOWN as u32 * 2 * UNIT_BYTES)) + STEP as u32 * STEP_COLUMNS * LINE_BYTES;
+                        let lines = STEP as u32 * STEP_COLUMNS * LINE_BYTES;
+                        let place = (transposed ^ (DOWN as u32 * 2 * UNIT_BYTES)) + lines;
                         vector::store_shared(place, left);
                         vector::store_shared((place ^ UNIT_BYTES) + LINE_BYTES, right);
                     } else {

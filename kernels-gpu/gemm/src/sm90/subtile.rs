@@ -14,7 +14,7 @@ use primitives::{shared_bytes, shared_plan, unroll};
 pub const SUBTILES: u32 = 2;
 
 shared_bytes! {
-    /// 64 rows of a consumer's tile, in 16-bit elements.
+    /// 64 rows of a consumer's tile, in 16-bit elements; of half as many columns in f32.
     pub struct Subtile<C: Config>(C::STORE_COLUMNS * GROUP_ROWS * ELEMENT16_BYTES, align ALIGN);
 }
 

@@ -79,11 +79,11 @@ const COPY_BY_16_US: f64 = 2.0e-3;
 const COPIED_LINES: f64 = CHUNK as f64;
 /// How often a line counts that does not begin at a sector, where threads copy.
 const OFF_SECTORS: f64 = 1.25;
-/// Elements of C that a multiprocessor stores in a microsecond, by the copy engine and in f32.
+/// Elements of C that a multiprocessor stores in a microsecond: of 16 bits, and of f32, by the copy engine,
+/// as many bytes; and of f32 by threads.
 const STORED_PER_US: f64 = 22e3;
-const STORED_F32_PER_US: f64 = 5.4e3;
-/// f32 by the copy engine: as many bytes as 16-bit elements.
 const STORED_F32_BY_TMA_PER_US: f64 = STORED_PER_US / 2.0;
+const STORED_F32_PER_US: f64 = 5.4e3;
 /// A subtile of 64 rows and less than 64 columns.
 const THIN_US: f64 = 0.0625;
 /// Columns of a subtile of 16-bit elements that is as wide as a line.
@@ -426,7 +426,8 @@ impl Work<'_> {
             EPILOGUE_US + groups * columns / f64::from(entry.chunk_columns) * CHUNK_US
         };
         let by_subtiles = problem.c.dtype.size() >= 2 && is_copied(entry, problem);
-        let has_part = self.is_narrower() && by_subtiles && columns % WIDE_COLUMNS > 0.0;
+        let of_subtile = if problem.c.dtype.size() > 2 { WIDE_COLUMNS / 2.0 } else { WIDE_COLUMNS };
+        let has_part = self.is_narrower() && by_subtiles && columns % of_subtile > 0.0;
         let part_us = if has_part { PART_US } else { 0.0 };
         let is_fetched = !entry.ping_pong && source(problem) != Source::Nothing;
         let waits = is_fetched && groups * columns > SUBTILES_AHEAD * f64::from(entry.store_columns);

@@ -1,12 +1,12 @@
 //! Rules by which kernels are offered.
 
-use super::{Source, box_of, is_by_column, resident, source};
+use super::{Source, box_of, f32_by_tma, is_by_column, is_copied, is_plain, resident, source};
 use crate::ops::gemm::EpilogueDesc;
 use crate::ops::gemm::problem::{Operand, Order, Precision, Problem};
 use crate::ops::gemm::select::DeviceCapabilities;
 use crate::tensor::DType;
 use gemm::epilogue::Activation;
-use gemm::sm90::instances::{Entry, TABLE};
+use gemm::sm90::instances::{Entry, Kind, TABLE};
 
 /// As many as the driver says of an H200.
 #[test]
@@ -58,6 +58,34 @@ fn what_lies_as_c_does_comes_by_tma() {
     assert_eq!(of(Operand { dtype: DType::F32, ..c }, c_too), Source::Nothing);
     let halved = EpilogueDesc { activation: Activation::SwiGlu, ..with(c) };
     assert_eq!(of(c, halved), Source::Nothing);
+}
+
+#[test]
+fn f32_that_is_the_product_is_copied_in_whole_units() {
+    let c = Operand { dtype: DType::F32, order: Order::Rows, leading: 64, batch_stride: 4096, alignment: 16 };
+    let by = |kind: Kind, c: Operand, n: u32, epilogue: EpilogueDesc| {
+        let entry = TABLE.iter().find(|entry| entry.kind == kind).unwrap();
+        let problem =
+            Problem { m: 64, n, k: 64, batch: 2, a: c, b: c, c, precision: Precision::F32, epilogue };
+        assert_eq!(is_copied(entry, &problem), f32_by_tma(entry, &problem));
+        assert_eq!(is_plain(entry, &problem), f32_by_tma(entry, &problem));
+        f32_by_tma(entry, &problem)
+    };
+    let none = EpilogueDesc::default();
+    assert!(by(Kind::Dense, c, 64, none) && by(Kind::Direct, c, 60, none));
+    let columns = Operand { order: Order::Columns, ..c };
+    assert!(by(Kind::Dense, columns, 61, none), "lines of 64 rows");
+    assert!(!by(Kind::Dense, c, 62, none), "rows of no whole units");
+    assert!(!by(Kind::Dense, Operand { alignment: 8, ..c }, 64, none));
+    assert!(!by(Kind::Grouped, c, 64, none));
+    for epilogue in [
+        EpilogueDesc { factor: true, ..none },
+        EpilogueDesc { source: true, ..none },
+        EpilogueDesc { bias: Some(DType::F32), ..none },
+        EpilogueDesc { activation: Activation::Relu, ..none },
+    ] {
+        assert!(!by(Kind::Dense, c, 64, epilogue), "{epilogue:?}");
+    }
 }
 
 /// Whole tiles take the short way through an epilogue with everything that the copy engine brings, and with
