@@ -94,9 +94,18 @@ fn captures_refuse_copies_between_devices() -> Result<()> {
     Ok(())
 }
 
-/// A wait for a mark of a dead device fails; the device of the stream that would wait stays alive.
+/// The device holds what it held, or, with NVIDIA's driver, died with the other one, for which it waited.
+fn holds(bench: &Bench, tensor: &Tensor, what: &str) -> Result<()> {
+    match tensor.to_vec::<f32>(&bench.stream) {
+        Err(Error::Sticky { .. }) if !bench.device.is_software() => {}
+        got => assert_eq!(got?, [2.0; 8], "{what}"),
+    }
+    Ok(())
+}
+
+/// A wait for a mark of a dead device fails; the software driver leaves the device that would wait alive.
 #[test]
-fn waits_for_a_dead_device_leave_the_other_alive() -> Result<()> {
+fn waits_for_a_dead_device_fail() -> Result<()> {
     testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
     let Some([here, there]) = two()? else { return Ok(()) };
     let far = Tensor::full(&there.stream, &[8], 2.0, DType::F32)?;
@@ -109,26 +118,25 @@ fn waits_for_a_dead_device_leave_the_other_alive() -> Result<()> {
     let mut refused = None;
     for _ in 0..TRIES {
         refused = side.wait(&mark).err();
-        if refused.is_some() {
+        if refused.is_some() || side.is_idle().is_err() {
             break;
         }
-        side.is_idle()?;
         std::thread::sleep(Duration::from_millis(1));
     }
     assert!(refused.is_some() || !here.device.is_software(), "nobody noticed");
     let died = |e: &Error| matches!(e, Error::Sticky { .. });
     assert!(refused.iter().all(died), "{refused:?}");
-    assert_eq!(far.to_vec::<f32>(&there.stream)?, [2.0; 8]);
+    holds(&there, &far, "behind a wait")?;
     expect_error("synchronize", here.stream.synchronize(), died)?;
     let again = there.stream.wait(&mark);
     assert!(again.as_ref().err().iter().all(|e| died(e)), "{again:?}");
-    assert_eq!(far.to_vec::<f32>(&there.stream)?, [2.0; 8]);
-    Ok(())
+    holds(&there, &far, "after all")
 }
 
-/// A device whose context died takes no other one with it, also where nobody has noticed yet.
+/// Copies to and from a device whose context died fail, also where nobody has noticed yet; the software
+/// driver leaves the other device alive.
 #[test]
-fn a_dead_device_leaves_the_other_alive() -> Result<()> {
+fn copies_beside_a_dead_device_fail() -> Result<()> {
     testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
     let Some([here, there]) = two()? else { return Ok(()) };
     let near = Tensor::full(&here.stream, &[8], 1.0, DType::F32)?;
@@ -137,19 +145,15 @@ fn a_dead_device_leaves_the_other_alive() -> Result<()> {
     // SAFETY: the kernel dies and touches nothing.
     unsafe { ironwarp::launch::<kernels::die>(&here.stream, LaunchConfig::new([1, 1, 1], [32, 1, 1]), ())? };
     let died = |e: &Error| matches!(e, Error::Sticky { .. });
-    let alive = |what: &str| -> Result<()> {
-        assert_eq!(far.to_vec::<f32>(&there.stream)?, [2.0; 8], "{what}");
-        Ok(())
-    };
     // Whether these notice depends on when the kernel dies: they may also be queued before it does.
     for _ in 0..100 {
         let _ = copy_to_peer(&there.stream, &far, &here.stream);
-        alive("written to a device that is dying")?;
+        holds(&there, &far, "written to a device that is dying")?;
         let _ = copy_to_peer(&here.stream, &near, &there.stream);
-        alive("read from a device that is dying")?;
+        holds(&there, &far, "read from a device that is dying")?;
     }
     expect_error("synchronize", here.stream.synchronize(), died)?;
     expect_error("to a dead device", copy_to_peer(&there.stream, &far, &here.stream), died)?;
     expect_error("from a dead device", copy_to_peer(&here.stream, &near, &there.stream), died)?;
-    alive("after all")
+    holds(&there, &far, "after all")
 }
