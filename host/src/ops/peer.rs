@@ -11,7 +11,8 @@ use crate::tensor::Tensor;
 /// host does not wait. The bytes go from device to device where the two can reach each other, else through
 /// the host's memory.
 ///
-/// If the context of one device dies, NVIDIA's driver also ends that of a device that waits for it.
+/// If the context of one device dies, that of a device which waits for it may die too: on two H200s NVIDIA's
+/// driver ended both.
 ///
 /// # Errors
 /// [`Error::NotCapturable`] while either stream is captured, [`Error::InvalidArgument`] for two streams of

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | [`Single`] | f32 | f32 tensors: a few units in the last place for every argument |
 //! | [`Reduced`] | f32 | f16 and bf16 tensors: a relative error of at most 2^-16 |
-//! | [`Finite`] | f32 | results of norms in f16 and bf16: the same, or less than 2^-119; NaN of -infinity |
+//! | [`Finite`] | f32 | results of norms in f16 and bf16: the same, or less than 2^-119; see [`finite`] |
 //! | [`Double`] | f64 | f64 tensors |
 //! | [`Fast`] | f32 | epilogues of matrix products: absolute errors beside the error of the product |
 //!

@@ -9,8 +9,9 @@ use cuda_std::fastmath::{ex2_approx, fma, max, max_nan, min_nan, rcp_approx};
 
 pub use super::power::single as powf;
 
-/// Adding and subtracting it leaves the nearest integer, ties to even, of numbers below 2^22.
-const ROUNDER: f32 = 12_582_912.0;
+/// Adding and subtracting it leaves the nearest integer, ties to even, of numbers below 2^22. The last bits
+/// of the sum count integers.
+pub(super) const ROUNDER: f32 = 12_582_912.0;
 /// Bits of the mantissa.
 pub(super) const MANTISSA_BITS: u32 = 23;
 /// Exponent of 1 as it is stored.
