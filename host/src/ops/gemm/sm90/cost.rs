@@ -55,8 +55,12 @@ const NARROWER: f64 = 1.08;
 const PART_US: f64 = 1.0;
 /// Columns from an instruction for a part of a tile's columns to the next wider one.
 const INSTRUCTION_STEP: u32 = 32;
-/// A request of L2 that waits for others of the same line.
-const REQUEST_US: f64 = 0.92e-3;
+/// Requests for one line, in a step, of an operand whose rows are no whole lines: times the square root of its
+/// lines, as the part of L2 that has most of them has more than its share. How many of such rows along m or n
+/// count, and of rows shorter than a line, which begin in one and may end in the next.
+const HOT_US: f64 = 0.29e-3;
+const HOT_ACROSS: f64 = 0.75;
+const SHORT_ROW: f64 = 1.3;
 /// A step's barriers, and the latencies of its instructions.
 const STEP_US: f64 = 0.108;
 /// The same where consumers bring A to registers, since it does not lie along k: tf32 on an H200, tiles of
@@ -334,30 +338,47 @@ impl Work<'_> {
         let column_us = if blocks(self.entry) > 1 { ALONE_IN_CLUSTER_US } else { ALONE_COLUMN_US };
         let alone = if is_alone { f64::from(block_n) * column_us } else { 0.0 };
         let narrower = if self.is_narrower() { NARROWER } else { 1.0 };
-        narrower * (overlapped(products, loads) + alone).max(least).max(self.crowded_us(running))
+        narrower * (overlapped(products, loads) + alone).max(least)
     }
 
-    /// Until so many blocks have what they all ask for: of an operand whose rows along m or n are shorter
-    /// than a line, each row of a box is a request, so several are for the same line.
-    fn crowded_us(&self, running: u32) -> f64 {
-        let Work { entry, width, view, .. } = *self;
-        let [block_m, ..] = entry.block;
-        let span = K_BYTES / entry.a.bytes();
-        let of = |trans: bool, side: u32, sharers: u32| {
-            let requests = if trans { f64::from(span) / f64::from(side) } else { 0.0 };
-            if requests > 1.0 { f64::from(sharers.min(running)) * requests * REQUEST_US } else { 0.0 }
+    /// Until so many blocks have what they all ask for, of an operand whose rows are no whole lines: lines that
+    /// many ask for lie in few parts of L2 (24 x 8480 x 2792 with A transposed, 72 x 10944 x 9040 of 8 bits).
+    fn hot_us(&self, running: u32) -> f64 {
+        let Work { entry, width, view, problem, copies: [to_a, to_b], .. } = *self;
+        let ([block_m, ..], [across_m, across_n, shares]) = (entry.block, entry.cluster);
+        // Blocks that run at a time make a square of tiles, or as much of one as there is.
+        let down = f64::from(view.m.div_ceil(block_m * across_m) * across_m);
+        let across = f64::from(view.n.div_ceil(width * across_n) * across_n);
+        let tiles = f64::from(running / shares).min(down * across).max(1.0);
+        let square = (tiles * f64::from(width) / f64::from(block_m)).sqrt();
+        let rows = square.max(tiles / across).min(down);
+        let span = f64::from(K_BYTES / entry.a.bytes());
+        let of = |trans: bool, operand: &Operand, to: Repack, [side, sharers, shared]: [f64; 3], inside: f64| {
+            let row = if trans { side } else { f64::from(problem.k) };
+            let times = lines(operand, to, row as u32);
+            let part = inside * f64::from(K_BYTES) / span / LINE_BYTES as f64;
+            // Requests of a block, and lines that it has for itself.
+            let (requests, own) = match trans {
+                true if row < span => (span * SHORT_ROW, row),
+                _ if times == 1.0 => return 0.0,
+                true => (span * part.ceil() * times * HOT_ACROSS, span * part),
+                false => (inside * times, inside),
+            };
+            let distinct = (f64::from(running) / sharers * own).max(1.0);
+            HOT_US * f64::from(running) * requests / shared / distinct.sqrt()
         };
-        // Blocks of a cluster ask once.
-        let [across_m, across_n, _] = entry.cluster;
-        let [down, across] = [view.m.div_ceil(block_m * across_m), view.n.div_ceil(width * across_n)];
-        of(entry.trans_a, view.m, across).max(of(entry.trans_b, view.n, down))
+        let [in_a, in_b] = self.inside();
+        let of_a = [f64::from(view.m), tiles / rows, f64::from(across_n)];
+        let of_b = [f64::from(view.n), rows, f64::from(across_m)];
+        of(entry.trans_a, &view.a, to_a, of_a, in_a).max(of(entry.trans_b, &view.b, to_b, of_b, in_b))
     }
 
     /// Until its operands have come, and its multiplications.
     fn step_parts(&self, loads: f64, running: u32) -> (f64, f64) {
         let intake = self.inside().iter().sum::<f64>() * f64::from(K_BYTES) / INTAKE_BYTES_PER_US;
         let from_l2 = (f64::from(running) * loads / L2_BYTES_PER_US).max(loads / LOAD_BYTES_PER_US);
-        (from_l2.max(intake), self.step_flops() / FLOPS_PER_US)
+        let hot_us = if self.entry.kind == Kind::Direct { 0.0 } else { self.hot_us(running) };
+        (from_l2.max(hot_us).max(intake), self.step_flops() / FLOPS_PER_US)
     }
 
     /// Operations of a block's step, in multiplications of 16-bit types that take as long: the tensor cores
