@@ -55,9 +55,9 @@ const NARROWER: f64 = 1.08;
 const PART_US: f64 = 1.0;
 /// Columns from an instruction for a part of a tile's columns to the next wider one.
 const INSTRUCTION_STEP: u32 = 32;
-/// Requests for one line, in a step, of an operand whose rows are no whole lines: times the square root of its
-/// lines, as the part of L2 that has most of them has more than its share. How many of such rows along m or n
-/// count, and of rows shorter than a line, which begin in one and may end in the next.
+/// Requests for one line, in a step, of an operand whose rows are no whole lines: times the square root of
+/// its lines, as the part of L2 that has most of them has more than its share. How many of such rows along m
+/// or n count, and of rows shorter than a line, which begin in one and may end in the next.
 const HOT_US: f64 = 0.29e-3;
 const HOT_ACROSS: f64 = 0.75;
 const SHORT_ROW: f64 = 1.3;
@@ -341,8 +341,9 @@ impl Work<'_> {
         narrower * (overlapped(products, loads) + alone).max(least)
     }
 
-    /// Until so many blocks have what they all ask for, of an operand whose rows are no whole lines: lines that
-    /// many ask for lie in few parts of L2 (24 x 8480 x 2792 with A transposed, 72 x 10944 x 9040 of 8 bits).
+    /// Until so many blocks have what they all ask for, of an operand whose rows are no whole lines: lines
+    /// that many ask for lie in few parts of L2 (24 x 8480 x 2792 with A transposed, 72 x 10944 x 9040 of 8
+    /// bits).
     fn hot_us(&self, running: u32) -> f64 {
         let Work { entry, width, view, problem, copies: [to_a, to_b], .. } = *self;
         let ([block_m, ..], [across_m, across_n, shares]) = (entry.block, entry.cluster);
