@@ -354,24 +354,18 @@ impl Work<'_> {
         let square = (tiles * f64::from(width) / f64::from(block_m)).sqrt();
         let rows = square.max(tiles / across).min(down);
         let span = f64::from(K_BYTES / entry.a.bytes());
-        let of = |trans: bool, operand: &Operand, to: Repack, [side, sharers, shared]: [f64; 3], inside: f64| {
-            let row = if trans { side } else { f64::from(problem.k) };
-            let times = lines(operand, to, row as u32);
-            let part = inside * f64::from(K_BYTES) / span / LINE_BYTES as f64;
-            // Requests of a block, and lines that it has for itself.
-            let (requests, own) = match trans {
-                true if row < span => (span * SHORT_ROW, row),
-                _ if times == 1.0 => return 0.0,
-                true => (span * part.ceil() * times * HOT_ACROSS, span * part),
-                false => (inside * times, inside),
-            };
-            let distinct = (f64::from(running) / sharers * own).max(1.0);
-            HOT_US * f64::from(running) * requests / shared / distinct.sqrt()
+        let asked = |trans: bool, side: u32, operand: &Operand, to: Repack| {
+            let row = if trans { side } else { problem.k };
+            (trans, f64::from(row), lines(operand, to, row))
         };
         let [in_a, in_b] = self.inside();
-        let of_a = [f64::from(view.m), tiles / rows, f64::from(across_n)];
-        let of_b = [f64::from(view.n), rows, f64::from(across_m)];
-        of(entry.trans_a, &view.a, to_a, of_a, in_a).max(of(entry.trans_b, &view.b, to_b, of_b, in_b))
+        let of_a = hot(asked(entry.trans_a, view.m, &view.a, to_a), in_a, span);
+        let of_b = hot(asked(entry.trans_b, view.n, &view.b, to_b), in_b, span);
+        let us = |[requests, own]: [f64; 2], sharers: f64, shared: u32| {
+            let distinct = (f64::from(running) / sharers * own).max(1.0);
+            HOT_US * f64::from(running) * requests / f64::from(shared) / distinct.sqrt()
+        };
+        us(of_a, tiles / rows, across_n).max(us(of_b, rows, across_m))
     }
 
     /// Until its operands have come, and its multiplications.
@@ -543,6 +537,19 @@ impl Work<'_> {
 struct Copied {
     bytes: f64,
     us: f64,
+}
+
+/// Requests of a block for lines that many ask for, in a step, and lines that it would have for itself: of an
+/// operand whose rows, of so many elements along m or n or else k, count so often, where so many are inside of
+/// the tile and so many fill a line.
+fn hot((trans, row, times): (bool, f64, f64), inside: f64, span: f64) -> [f64; 2] {
+    let part = inside / span;
+    match trans {
+        true if row < span => [span * SHORT_ROW, row],
+        _ if times == 1.0 => [0.0, 1.0],
+        true => [span * part.ceil() * times * HOT_ACROSS, span * part],
+        false => [inside * times, inside],
+    }
 }
 
 /// How often each row of an operand's tile counts, of lines of so many elements in a copy.
