@@ -540,8 +540,8 @@ struct Copied {
 }
 
 /// Requests of a block for lines that many ask for, in a step, and lines that it would have for itself: of an
-/// operand whose rows, of so many elements along m or n or else k, count so often, where so many are inside of
-/// the tile and so many fill a line.
+/// operand whose rows, of so many elements along m or n or else k, count so often, where so many are inside
+/// of the tile and so many elements fill a line.
 fn hot((trans, row, times): (bool, f64, f64), inside: f64, span: f64) -> [f64; 2] {
     let part = inside / span;
     match trans {
