@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cuda_builder::{Arch, CudaBuilder, Manifest, NvvmArch};
+use lexopt::ValueExt;
 use serde_json::Value;
 
 use crate::archive::{self, Contents};
-use crate::bench;
 use crate::broken::Broken;
 use crate::build_kernels::{self, Options};
 use crate::error::{Error, plural};
@@ -18,17 +18,25 @@ use crate::process;
 use crate::term::{Style, style};
 use crate::workspace;
 
+mod targets;
+use targets::{Kind, Target};
+
 pub const HELP: &str = "
 Packs everything that a GPU machine without Rust needs into target/bundle: test programs, benchmarks, examples,
 PTX, and a script `run` for them.
 
-Usage: cargo xtask bundle [--no-line-info]
+Usage: cargo xtask bundle [NAME].. [--no-line-info]
+
+Arguments:
+  NAME   only programs whose name contains it, as `run` names them: `gemm`, `host.ops`. Without `start`, which
+         measures them, programs do without machine code.
 
 Options:
   --no-line-info   leave the source lines out of the PTX; compute-sanitizer then names no lines
 
 Examples:
   cargo xtask bundle
+  cargo xtask bundle gemm                       the tests and benchmarks of products alone
   tar -C target -cz bundle | ssh gpu tar -xz    then, over there:
   bundle/run test                               every test on the NVIDIA driver
   bundle/run bench                              every benchmark
@@ -39,55 +47,55 @@ Examples:
 
 /// Packages whose tests launch kernels. What the others test does not depend on the machine.
 const TESTED: &[&str] = &["ironwarp", "ironwarp-driver"];
-/// The package of kernels with bugs on purpose, its folder, and its program that runs them.
-const CORPUS: (&str, &str, &str) = ("ironwarp-checker", "kernels-gpu/checker", "corpus");
-const LIMIT_MIB: u64 = 48;
+/// Kernels with bugs on purpose, and what runs them.
+const CORPUS: Corpus =
+    Corpus { package: "ironwarp-checker", folder: "kernels-gpu/checker", program: "corpus" };
+/// The package of the examples.
+pub const EXAMPLES: &str = "ironwarp-examples";
+/// The benchmark that wants the archive of machine code.
+const OF_ARCHIVE: &str = "start";
+const LIMIT_MIB: u64 = 64;
 /// Where programs and PTX lie in the bundle, and the archive that the script unpacks them from.
 const PACKED: [&str; 4] = ["tests", "benches", "examples", "ptx"];
 const ARCHIVE: &str = "programs.tar.xz";
-const XZ: &str = "xz --lzma2=preset=3,dict=256MiB,mode=normal";
+/// Better presets take ten minutes for a fifth less.
+const XZ: &str = "xz --lzma2=preset=1,dict=256MiB,mode=fast";
 const RUN_SCRIPT: &str = include_str!("bundle/run.sh");
 
-/// A program that cargo has built.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Program {
-    pub name: String,
-    /// Folder of its package.
-    package: String,
-    kind: String,
-    pub path: PathBuf,
+/// A package's program.
+struct Corpus {
+    package: &'static str,
+    folder: &'static str,
+    program: &'static str,
 }
 
 pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
-    let mut line_info = true;
+    let (mut line_info, mut names) = (true, Vec::new());
     while let Some(arg) = args.next()? {
         match arg {
             lexopt::Arg::Long("no-line-info") => line_info = false,
+            lexopt::Arg::Value(name) => names.push(name.string()?),
             other => return Err(other.unexpected().into()),
         }
     }
-    // Programs find the PTX beside them. Optimised ones also have the archive, whose way `start` measures.
-    archive::write(&Contents::default())?;
+    let chosen = targets::chosen(&names)?;
+    // Programs find the PTX beside them. Optimised ones also have the archive.
+    if chosen.iter().any(|target| target.kind == Kind::Bench && target.name == OF_ARCHIVE) {
+        archive::write(&Contents::default())?;
+    }
     let ptx = workspace::device_dir().join("bundle");
     build_kernels::build(&Options { line_info, output: Some(ptx.clone()), ..Options::default() })?;
     let folder = workspace::root().join("target/bundle");
     if folder.is_dir() {
         fs::remove_dir_all(&folder).map_err(Error::io("remove", &folder))?;
     }
-    let corpus = build_corpus(&ptx, line_info)?;
-    let mut tests = built_programs(&["test", "--no-run"], TESTED)?;
-    tests.extend(built_programs(&["test", "--no-run", "--test", CORPUS.2], &[CORPUS.0])?);
-    // Two packages may have a test program of the same name.
-    let tests = tests
-        .into_iter()
-        .map(|program| Program { name: format!("{}.{}", program.package, program.name), ..program });
-    copy_programs(tests, &folder.join("tests"))?;
-    let benches = built_programs(&["bench", "--no-run", "--benches"], &[bench::PACKAGE])?;
-    copy_programs(benches.into_iter().filter(|program| program.kind == "bench"), &folder.join("benches"))?;
-    let examples = built_programs(&["build", "--release"], &["ironwarp-examples"])?;
-    copy_programs(examples.into_iter().filter(|program| program.kind == "bin"), &folder.join("examples"))?;
     copy_ptx(&ptx, &folder.join("ptx"))?;
-    copy_file(&corpus, &folder.join("ptx"))?;
+    if chosen.iter().any(|target| target.package == CORPUS.package) {
+        copy_file(&build_corpus(&ptx, line_info)?, &folder.join("ptx"))?;
+    }
+    for kind in Kind::ALL {
+        copy_programs(&chosen, kind, &folder.join(kind.folder()))?;
+    }
     copy_baselines(&folder.join("baselines"))?;
     write_script(&folder.join("run"))?;
     let contents = count(&folder);
@@ -98,7 +106,7 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
 /// Compiles the kernels with bugs on purpose, which the usual build leaves out. Nothing assembles them: the
 /// assembler refuses some of the bugs.
 fn build_corpus(folder: &Path, line_info: bool) -> Result<PathBuf, Error> {
-    let manifest = Manifest::read(&workspace::root().join(CORPUS.1))?;
+    let manifest = Manifest::read(&workspace::root().join(CORPUS.folder))?;
     let arch = Arch::from(NvvmArch::Compute90a);
     let built = CudaBuilder::new(&manifest.folder)
         .arch(arch)
@@ -114,37 +122,47 @@ fn build_corpus(folder: &Path, line_info: bool) -> Result<PathBuf, Error> {
 ///
 /// # Errors
 /// When it does not build.
-pub fn built_programs(args: &[&str], packages: &[&str]) -> Result<Vec<Program>, Error> {
+pub fn built_programs(args: &[&str]) -> Result<Vec<PathBuf>, Error> {
     let mut command = workspace::cargo();
     command.args(args).args(["--message-format", "json-render-diagnostics"]);
-    for package in packages {
-        command.args(["--package", package]);
-    }
     Ok(process::output(&mut command)?.lines().filter_map(program).collect())
 }
 
-fn program(message: &str) -> Option<Program> {
+fn program(message: &str) -> Option<PathBuf> {
     let message: Value = serde_json::from_str(message).ok()?;
-    let path = PathBuf::from(message.get("executable")?.as_str()?);
-    let target = message.get("target")?;
-    let kind = target.get("kind")?.get(0)?.as_str()?.to_owned();
-    let mut name = target.get("name")?.as_str()?.to_owned();
-    if kind == "lib" {
-        "unit".clone_into(&mut name);
-    }
-    let package = Path::new(message.get("manifest_path")?.as_str()?).parent()?.file_name()?;
-    Some(Program { name, package: package.to_string_lossy().into_owned(), kind, path })
+    message.get("executable")?.as_str().map(PathBuf::from)
 }
 
-fn copy_programs(programs: impl Iterator<Item = Program>, folder: &Path) -> Result<(), Error> {
+/// Builds what was chosen of a kind, all of a package at once, and copies it.
+fn copy_programs(chosen: &[Target], kind: Kind, folder: &Path) -> Result<(), Error> {
     fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
-    for program in programs {
-        let copy = folder.join(&program.name);
-        fs::copy(&program.path, &copy).map_err(Error::io("copy", &program.path))?;
-        // Names of functions stay, for backtraces; the rest is most of the size. Without `strip` it stays
-        // too, and the limit on the bundle's size decides.
-        process::quietly(Command::new("strip").arg("--strip-debug").arg(&copy));
+    let mut packages: BTreeMap<&str, Vec<&Target>> = BTreeMap::new();
+    for target in chosen.iter().filter(|target| target.kind == kind) {
+        packages.entry(&target.package).or_default().push(target);
     }
+    for (package, targets) in packages {
+        let flags = targets.iter().flat_map(|target| &target.flags).map(String::as_str);
+        let args: Vec<&str> =
+            kind.command().iter().copied().chain(["--package", package]).chain(flags).collect();
+        let built = built_programs(&args)?;
+        for target in targets {
+            copy_program(target, &built, folder)?;
+        }
+    }
+    Ok(())
+}
+
+fn copy_program(target: &Target, built: &[PathBuf], folder: &Path) -> Result<(), Error> {
+    let Some(program) = built.iter().find(|program| target.is_built_as(program)) else {
+        let status = format!("it names no program {}", target.name);
+        return Err(Error::Failed { command: "cargo".to_owned(), status });
+    };
+    let copy = folder.join(&target.name);
+    fs::copy(program, &copy).map_err(Error::io("copy", program))?;
+    // Names of a test's functions stay, for backtraces; the rest is most of the size. Without `strip` all of
+    // it stays, and the limit on the bundle's size decides.
+    let what = if target.kind == Kind::Test { "--strip-debug" } else { "--strip-all" };
+    process::quietly(Command::new("strip").arg(what).arg(&copy));
     Ok(())
 }
 
@@ -246,19 +264,9 @@ mod tests {
 
     #[test]
     fn programs_are_read_from_cargos_messages() {
-        let message = |kind: &str, executable: &str| {
-            let target = format!(r#"{{"kind":["{kind}"],"name":"ops_saxpy"}}"#);
-            format!(r#"{{"manifest_path":"/w/host/Cargo.toml","target":{target},"executable":{executable}}}"#)
-        };
-        let expected = Program {
-            name: "ops_saxpy".into(),
-            package: "host".into(),
-            kind: "test".into(),
-            path: "/t/ops_saxpy-1".into(),
-        };
-        assert_eq!(program(&message("test", "\"/t/ops_saxpy-1\"")), Some(expected));
-        assert_eq!(program(&message("lib", "\"/t/ironwarp-1\"")).unwrap().name, "unit");
-        assert_eq!(program(&message("lib", "null")), None, "a library is no program");
+        let message = |executable: &str| format!(r#"{{"manifest_path":"/w","executable":{executable}}}"#);
+        assert_eq!(program(&message("\"/t/ops_saxpy-1\"")), Some("/t/ops_saxpy-1".into()));
+        assert_eq!(program(&message("null")), None, "a library is no program");
         assert_eq!(program("not json"), None);
     }
 

@@ -63,10 +63,8 @@ fn build_kernel() -> Result<Option<u128>, Error> {
 
 /// Builds the example, and returns the path of its program.
 fn build_example() -> Result<PathBuf, Error> {
-    let args = ["build", "--release", "--bin", EXAMPLE];
-    let built = bundle::built_programs(&args, &["ironwarp-examples"])?;
-    let program = built.into_iter().find(|program| program.name == EXAMPLE);
-    program.map(|program| program.path).ok_or_else(|| Error::Failed {
+    let args = ["build", "--release", "--package", bundle::EXAMPLES, "--bin", EXAMPLE];
+    bundle::built_programs(&args)?.pop().ok_or_else(|| Error::Failed {
         command: args.join(" "),
         status: format!("it built no program `{EXAMPLE}`"),
     })

@@ -7,6 +7,8 @@ use std::process::Command;
 use cuda_builder::Manifest;
 pub use ironwarp_cli::workspace::{Packages, Selection, Workspace, ptx_name};
 
+use serde_json::Value;
+
 use crate::error::Error;
 use crate::{PROGRAM, process};
 
@@ -45,6 +47,21 @@ pub fn families() -> Result<Vec<Manifest>, Error> {
 /// The host's cargo, in the workspace.
 pub fn cargo() -> Command {
     process::cargo(root())
+}
+
+/// What cargo's metadata says of each package of the workspace.
+///
+/// # Errors
+/// When cargo does not answer.
+pub fn cargo_packages() -> Result<Vec<Value>, Error> {
+    let mut command = cargo();
+    let text = process::output(command.args(["metadata", "--no-deps", "--format-version", "1"]))?;
+    let failed = |status: String| Error::Failed { command: process::shown(&command), status };
+    let metadata: Value = serde_json::from_str(&text).map_err(|error| failed(error.to_string()))?;
+    match metadata["packages"].as_array() {
+        Some(packages) if !packages.is_empty() => Ok(packages.clone()),
+        _ => Err(failed("it names no packages".to_owned())),
+    }
 }
 
 /// Build folder of the host's cargo.
