@@ -311,10 +311,77 @@ fn gradients(stream: &Stream, backward: Backward<'_>) -> ironwarp::Result<()> {
 }
 
 fn differentiable() -> impl Iterator<Item = BackwardCase> {
-    [[192, 128], [128, 64], [64, 128], [136, 8], [40, 72]].into_iter().map(|[size, values]| {
+    [[192, 128], [128, 64], [64, 128], [136, 8], [40, 72], [200, 72]].into_iter().map(|[size, values]| {
         let sides = Sides { size, ..BACKWARD.sides };
         BackwardCase { sides, value_size: Some(values), ..BACKWARD }
     })
+}
+
+/// The candidate for rows of two lengths.
+fn of_two_lengths(stream: &Stream, backward: Backward<'_>) -> ironwarp::Result<()> {
+    let choice = backward.explain(stream)?;
+    let of = choice.candidates.iter().find(|of| shorter(&of.config)).expect("a kernel of both sizes");
+    backward.run_with(stream, &of.config)
+}
+
+/// Rows as long as the kernel's and shorter; lengths that end within tiles and between them.
+#[test]
+fn gradients_by_the_kernel_of_both_sizes() -> Outcome {
+    let case = |sides: Sides, values: usize| BackwardCase { sides, value_size: Some(values), ..BACKWARD };
+    let sides = Sides { queries: 200, keys: 300, kv_heads: 1, size: 192, ..BACKWARD.sides };
+    for [size, values] in [[192, 128], [160, 120], [136, 64], [192, 8]] {
+        case(Sides { size, ..sides }, values).check_with::<bf16>(
+            |score, _| Some(score),
+            forward,
+            of_two_lengths,
+        )?;
+    }
+    for [left, right] in [[None, Some(0)], [Some(60), Some(0)], [Some(5), Some(140)]] {
+        for is_deterministic in [false, true] {
+            let case = BackwardCase { left, right, is_deterministic, ..case(sides, 128) };
+            case.check_with::<f16>(|score, _| Some(score), forward, of_two_lengths)?;
+        }
+    }
+    for (queries, keys) in [(1, 1), (64, 64), (63, 65), (128, 128), (129, 127), (1, 300), (300, 1)] {
+        let sides = Sides { batch: 2, queries, keys, heads: 3, kv_heads: 3, ..sides };
+        case(sides, 128).check_with::<bf16>(|score, _| Some(score), forward, of_two_lengths)?;
+    }
+    for family in [Family::Cancelling, Family::Subnormal, Family::SmallIntegers] {
+        let case = BackwardCase { family, right: Some(0), scale: Some(0.1), ..case(sides, 128) };
+        case.check_with::<bf16>(|score, _| Some(score), forward, of_two_lengths)?;
+    }
+    Ok(())
+}
+
+/// Gradients take the kernel of both sizes before longer rows, and the choice says so.
+#[test]
+fn the_choice_for_gradients() -> Outcome {
+    if !is_hopper()? {
+        return Ok(());
+    }
+    let says = |[size, values]: [usize; 2], parts: &[&str]| {
+        let sides = Sides { size, ..BACKWARD.sides };
+        let case = BackwardCase { sides, value_size: Some(values), ..BACKWARD };
+        let explained = |stream: &Stream, backward: Backward<'_>| {
+            let text = backward.explain(stream)?.to_string();
+            parts.iter().for_each(|part| assert!(text.contains(part), "{part}: {text}"));
+            backward.run(stream)
+        };
+        case.compute::<bf16>(1, forward, explained).map(drop)
+    };
+    says(
+        [192, 128],
+        &[
+            "by attention_backward_bf16_192_128, 64 queries by 128 keys: its rows are as long",
+            "can: attention_backward_bf16_256",
+            "cannot: attention_backward_bf16_128: has shorter rows",
+            "cannot: attention_backward_f16_192_128: is for another element type",
+        ],
+    )?;
+    says(
+        [128, 128],
+        &["cannot: attention_backward_bf16_192_128: is for values of a smaller head size than the queries'"],
+    )
 }
 
 /// By the kernel of each table that is chosen, and by that of whole heads where it can.
@@ -365,7 +432,7 @@ fn gradients_of_queries_that_see_no_key() -> Outcome {
 
 #[test]
 fn gradients_with_a_score_function_and_sinks() -> Outcome {
-    for [size, values] in [[128, 64], [64, 128]] {
+    for [size, values] in [[192, 128], [128, 64], [64, 128]] {
         let case = BackwardCase {
             sides: Sides { queries: 130, keys: 150, size, ..BACKWARD.sides },
             value_size: Some(values),
@@ -388,7 +455,10 @@ fn gradients_repeat() -> Outcome {
     }
     let sides = Sides { queries: 100, keys: 300, size: 192, ..BACKWARD.sides };
     let case = BackwardCase { sides, value_size: Some(128), is_deterministic: true, ..BACKWARD };
-    case.compute::<bf16>(4, forward, gradients).map(drop)
+    case.compute::<bf16>(4, forward, gradients)?;
+    // A small difference of its parts.
+    let sides = Sides { queries: 20, keys: 400, heads: 1, kv_heads: 1, ..sides };
+    BackwardCase { sides, same_keys: true, ..case }.compute::<bf16>(10, forward, gradients).map(drop)
 }
 
 /// Memory of operands with 2 heads of 5 rows, of 24 elements and of 16.

@@ -426,6 +426,20 @@ mod tests {
         assert!(cannot.iter().any(|of| of.kernel == "attention_mma_bf16_256" && of.why.contains("values")));
     }
 
+    #[test]
+    fn gradients_by_rows_of_two_lengths_for_values_that_are_shorter() {
+        let of = |head_size: u32, value_size: u32| {
+            ask(BACKWARD, &Problem { head_size, value_size, ..PROBLEM }, HOPPER).0[0].config.name()
+        };
+        for (keys, values) in [(192, 128), (136, 128), (160, 8)] {
+            assert_eq!(of(keys, values), "attention_backward_bf16_192_128", "{keys}, {values}");
+        }
+        for (keys, values) in [(192, 136), (192, 192), (64, 192), (200, 128)] {
+            assert_eq!(of(keys, values), "attention_backward_bf16_256", "{keys}, {values}");
+        }
+        assert_eq!(of(128, 64), "attention_backward_bf16_128");
+    }
+
     /// By the estimates, where smaller blocks leave fewer places without a key.
     #[test]
     fn smaller_blocks_for_few_keys_of_two_lengths() {

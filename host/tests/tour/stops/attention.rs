@@ -36,20 +36,22 @@ pub fn forward(stream: &Stream) -> Outcome<Vec<Stop>> {
 pub fn stops(stream: &Stream) -> Outcome<Vec<Stop>> {
     let mut stops = forward(stream)?;
     stops.extend(super::attention_functions::gradient_stops());
-    let ways = GRADIENT_SIZES.into_iter().flat_map(|size| Way::ALL.map(|way| (size, way)));
-    for (size, way) in ways.filter(|(size, way)| way.is_for(*size)) {
-        stops.push(Stop::new(format!("gradients, bf16, {size}, {way:?}"), move |stream| {
-            gradients::<bf16>(stream, size, way)
+    let ways = GRADIENT_SIZES.into_iter().flat_map(|sizes| Way::ALL.map(|way| (sizes, way)));
+    for (sizes, way) in ways.filter(|(sizes, way)| way.is_for(*sizes)) {
+        let [size, values] = sizes;
+        let name = if size == values { size.to_string() } else { format!("{size} and {values}") };
+        stops.push(Stop::new(format!("gradients, bf16, {name}, {way:?}"), move |stream| {
+            gradients::<bf16>(stream, sizes, way)
         }));
-        stops.push(Stop::new(format!("gradients, f16, {size}, {way:?}"), move |stream| {
-            gradients::<f16>(stream, size, way)
+        stops.push(Stop::new(format!("gradients, f16, {name}, {way:?}"), move |stream| {
+            gradients::<f16>(stream, sizes, way)
         }));
     }
     Ok(stops)
 }
 
-/// Shorter than the rows of every kernel of the backward pass.
-const GRADIENT_SIZES: [usize; 3] = [56, 120, 248];
+/// Of queries and keys, and of values: shorter than the rows of every kernel of the backward pass.
+const GRADIENT_SIZES: [[usize; 2]; 4] = [[56; 2], [120; 2], [248; 2], [184, 120]];
 
 /// How gradients are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,9 +71,13 @@ enum Way {
 impl Way {
     const ALL: [Way; 5] = [Way::OneBlockOfKeys, Way::Deterministic, Way::Packed, Way::WholeHeads, Way::Mma];
 
-    /// Whether there are kernels for rows of this length.
-    fn is_for(self, size: usize) -> bool {
-        self != Way::WholeHeads || size <= 128
+    /// Whether there are kernels for rows of these lengths.
+    fn is_for(self, [size, values]: [usize; 2]) -> bool {
+        match self {
+            Way::OneBlockOfKeys | Way::Deterministic => true,
+            Way::Packed | Way::Mma => size == values,
+            Way::WholeHeads => size <= 128,
+        }
     }
 
     /// Whether a kernel does it so.
@@ -92,42 +98,43 @@ impl Way {
 /// All gradients, after a forward pass.
 fn gradients<T: Element + testkit::Element + Pod>(
     stream: &Stream,
-    size: usize,
+    [size, values]: [usize; 2],
     way: Way,
 ) -> Outcome<Vec<u8>> {
-    let sides = [0, 1].map(|side| [1, way.rows()[side], HEADS[side], size]);
+    let of_size = |size| [0, 1].map(|side| [1, way.rows()[side], HEADS[side], size]);
+    let [of_q, of_k] = of_size(size);
+    let [of_result, of_v] = of_size(values);
     let first_queries = DeviceBuffer::from_slice(stream, &[0, 70, 150])?;
     let first_keys = DeviceBuffer::from_slice(stream, &[0, 60, 100])?;
     let packed = (way == Way::Packed).then(|| Packed::new(&first_queries, &first_keys, 80, 60));
-    let upload = |seed, side: usize| {
-        let len = sides[side].iter().product();
+    let upload = |seed, sides: [usize; 4]| {
+        let len = sides.iter().product();
         DeviceBuffer::from_slice(stream, &input::<T>(Family::Normal, seed, len))
     };
-    let (q, k, v, result) = (upload(1, 0)?, upload(2, 1)?, upload(3, 1)?, upload(4, 0)?);
+    let (q, k, v, result) = (upload(1, of_q)?, upload(2, of_k)?, upload(3, of_v)?, upload(4, of_result)?);
     let zeros = |buffer: &DeviceBuffer<T>| DeviceBuffer::<T>::zeroed(stream, buffer.len());
-    let (mut output, mut d_q, mut d_k, mut d_v) = (zeros(&q)?, zeros(&q)?, zeros(&k)?, zeros(&v)?);
+    let (mut output, mut d_q, mut d_k, mut d_v) = (zeros(&result)?, zeros(&q)?, zeros(&k)?, zeros(&v)?);
     let mut logarithms = DeviceBuffer::zeroed(stream, way.rows()[0] * HEADS[0])?;
-    let heads = |buffer, side: usize| Heads::new::<T>(buffer, sides[side]);
-    let output_heads = HeadsMut::new(&mut output, sides[0]);
-    let attention = Attention::new(heads(&q, 0), heads(&k, 1), heads(&v, 1), output_heads)
+    let (heads_q, heads_k, heads_v) = (Heads::new(&q, of_q), Heads::new(&k, of_k), Heads::new(&v, of_v));
+    let attention = Attention::new(heads_q, heads_k, heads_v, HeadsMut::new(&mut output, of_result))
         .mask(Mask::CAUSAL)
         .log_sum_exp(&mut logarithms);
     let sinks = DeviceBuffer::from_slice(stream, &[0.5f32, -1.0, 3.0, 0.0])?;
     let mut d_sinks = DeviceBuffer::<f32>::zeroed(stream, HEADS[0])?;
     packed.into_iter().fold(attention, Attention::packed).sinks(&sinks).run(stream)?;
     let forward = Forward {
-        queries: heads(&q, 0),
-        keys: heads(&k, 1),
-        values: heads(&v, 1),
-        output: heads(&output, 0),
+        queries: heads_q,
+        keys: heads_k,
+        values: heads_v,
+        output: Heads::new(&output, of_result),
         log_sum_exp: (&logarithms).into(),
     };
     let gradients = Gradients {
-        queries: HeadsMut::new(&mut d_q, sides[0]),
-        keys: HeadsMut::new(&mut d_k, sides[1]),
-        values: HeadsMut::new(&mut d_v, sides[1]),
+        queries: HeadsMut::new(&mut d_q, of_q),
+        keys: HeadsMut::new(&mut d_k, of_k),
+        values: HeadsMut::new(&mut d_v, of_v),
     };
-    let backward = Backward::new(forward, heads(&result, 0), gradients)
+    let backward = Backward::new(forward, Heads::new(&result, of_result), gradients)
         .mask(Mask::CAUSAL)
         .deterministic(way == Way::Deterministic);
     let backward = packed.into_iter().fold(backward, Backward::packed).sinks(&sinks, &mut d_sinks);

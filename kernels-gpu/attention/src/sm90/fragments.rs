@@ -25,6 +25,14 @@ pub fn zero<F: Fragment>() -> F {
     unsafe { core::mem::zeroed() }
 }
 
+/// The first columns of a fragment, as a fragment.
+#[inline(always)]
+pub const fn first_columns<F: Fragment, G: Fragment>(fragment: &mut F) -> &mut G {
+    const { assert!(G::N <= F::N) };
+    // SAFETY: accumulators are arrays of f32, of which this is the beginning.
+    unsafe { &mut *core::ptr::from_mut(fragment).cast() }
+}
+
 /// Steps of 8 columns of a fragment.
 #[inline(always)]
 pub const fn steps<F: Fragment>() -> usize {

@@ -61,6 +61,7 @@ macro_rules! last {
         $last
     };
 }
+pub(super) use last;
 
 /// Kernels: name, type, largest head size, that of values if it is another, consumers, keys of a block,
 /// stages, where results go, turns.

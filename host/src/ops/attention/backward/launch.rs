@@ -3,7 +3,7 @@
 use attention::backward::order::Order;
 use attention::backward::{ResultStrides, instances as shared, prepare, sinks};
 use attention::problem::{AttentionParams, KeyTiles};
-use attention::sm90::backward::config::{CONSUMER_KEYS, CONSUMERS, THREADS};
+use attention::sm90::backward::config::{CONSUMER_KEYS, THREADS};
 use attention::sm90::backward::instances::{self, Entry, TABLE as HOPPER_TABLE};
 use attention::sm90::config::WARPGROUP;
 use cuda_std::kernel::Kernel as KernelType;
@@ -66,7 +66,7 @@ pub(super) fn launch(
         Some(d_queries)
     };
     let Some(d_queries) = left.filter(|_| tiles > 0) else { return Ok(()) };
-    let threads = entry.blocks * CONSUMERS * WARPGROUP;
+    let threads = entry.parts * WARPGROUP;
     // SAFETY: as for the main kernel, which `pass` queued: shapes, strides and lengths are checked, gradients
     // do not overlap themselves; a block for each tile.
     unsafe { end(entry)?(stream, [tiles, threads], launched, &workspace.sums, d_queries) }
@@ -453,8 +453,8 @@ attention::for_each_sm90_finish_kernel!(ends);
 
 /// The last kernel of a pass.
 fn end(entry: &Entry) -> Result<LaunchEnd> {
-    let is_like = |of: &&Entry| (of.element, of.head, of.block) == (entry.element, entry.head, entry.block);
-    let index = HOPPER_TABLE.iter().position(|of| is_like(&of)).ok_or_else(|| {
+    let sums = |of: &Entry| (of.element, of.head, of.block, of.parts);
+    let index = HOPPER_TABLE.iter().position(|of| sums(of) == sums(entry)).ok_or_else(|| {
         let hint = "score functions are compiled by `score_kernels!`";
         invalid("the kernel", entry.name.to_owned(), "one of the family's configurations".to_owned(), hint)
     })?;

@@ -327,13 +327,14 @@ const fn rate(entry: &Entry) -> f64 {
     match entry.head {
         ..=64 => 3.95e6,
         65..=128 => 4.4e6,
+        // Of 192 and 128 a guess, that of 256: nothing was timed.
         _ => 4.2e6,
     }
 }
 
 impl Row for Entry {
     fn config(&self) -> Config {
-        Config { name: self.name, head: self.head, value_head: self.head, block: self.block }
+        Config { name: self.name, head: self.head, value_head: self.value_head, block: self.block }
     }
 
     fn element(&self) -> ElementType {
@@ -349,18 +350,19 @@ impl Row for Entry {
     }
 
     fn estimate_us(&self, problem: &Problem, device: DeviceCapabilities) -> f64 {
-        // Five products in place of two, or seven, of rows that are filled up.
-        let products = if self.is_hopper { 5.0 } else { 7.0 };
-        let (own, given) = (2.0 * f64::from(self.head), f64::from(problem.row_elements().max(1)));
-        let flops = products / 2.0 * problem.flops() * own / given;
+        // In place of two products three with rows of queries or keys and two of values, or four and three,
+        // of rows that are filled up.
+        let [of_keys, of_values] = if self.is_hopper { [3.0, 2.0] } else { [4.0, 3.0] };
+        let own = of_keys * f64::from(self.head) + of_values * f64::from(self.value_head);
+        let flops = problem.flops() * own / f64::from(problem.row_elements().max(1));
         let sm_count = f64::from(device.sm_count.max(1));
         let heads = problem.sequences() * f64::from(problem.heads);
         let elements = heads * f64::from(problem.queries) * f64::from(self.head);
         let tiles = f64::from(problem.keys.div_ceil(self.block[1]));
         let first_us = START_US + elements * FIRST_BYTES / BYTES_A_US;
         if !self.is_hopper {
-            let [others, own] = self.block.map(f64::from);
-            let turn_flops = 2.0 * products * others * own * f64::from(self.head);
+            let [others, keys] = self.block.map(f64::from);
+            let turn_flops = 2.0 * others * keys * own;
             return first_us + (flops + heads * tiles * ENDS * turn_flops) / rate(self) / sm_count;
         }
         if !self.is_whole {
@@ -380,6 +382,8 @@ impl Row for Entry {
     fn refuses(&self, problem: &Problem) -> Option<&'static str> {
         if !self.is_hopper && !problem.is_of_one_size() {
             Some("is for values of the queries' head size")
+        } else if self.head != self.value_head && problem.value_size >= problem.head_size {
+            Some("is for values of a smaller head size than the queries'")
         } else if is_packed_of_two_sizes(problem) {
             Some("is for packed sequences whose values have the queries' head size")
         } else if !self.is_whole {
@@ -400,19 +404,20 @@ impl Row for Entry {
     }
 
     fn none_of(table: &'static [Self], problem: &Problem, device: &Device) -> Error {
-        let of_type = table.iter().filter(|entry| dtype(entry.element) == Some(problem.dtype));
+        let of_type = || table.iter().filter(|entry| dtype(entry.element) == Some(problem.dtype));
+        let longest = |head: fn(&Self) -> u32| of_type().map(head).max();
         let is_own = table.iter().any(|entry| !entry.is_hopper);
-        let (wanted, hint) = match of_type.map(|entry| entry.head).max() {
+        let (wanted, hint) = match longest(|entry| entry.head).zip(longest(|entry| entry.value_head)) {
             _ if select::lacks_second_size(table, problem, device) => (
                 if problem.packed.is_some() { PACKED_OF_ONE_SIZE } else { VALUES_OF_ONE_SIZE }.to_owned(),
                 "fill queries and keys, or values, the result and its gradient, up with zeros to one head size; give the scale of the true head size of the queries",
             ),
-            Some(head) if is_own => (
+            Some((head, _)) if is_own => (
                 format!("head sizes up to {head} on compute capability 8.0 or more"),
                 "the backward pass has kernels for Ampere and later; the software driver shows one",
             ),
-            Some(head) => (
-                format!("head sizes up to {head} on compute capability 9.0"),
+            Some((head, value_head)) => (
+                format!("head sizes up to {head}, of values up to {value_head}, on compute capability 9.0"),
                 if device.arch().is_hopper() {
                     "name a kernel of longer rows under `backward:` of its `score_kernels!`"
                 } else {

@@ -124,8 +124,11 @@ mod host {
             name,
             element: <C::Element as Element>::TYPE.operand(),
             head: C::HEAD,
+            value_head: C::HEAD,
             block: [C::OTHER, C::OWN],
             blocks: 1,
+            // dQ has a kernel of its own.
+            parts: 0,
             shared: C::SHARED,
             is_whole: false,
             is_hopper: false,

@@ -2,6 +2,7 @@
 
 use cuda_std::tma::TensorMap;
 
+use super::config::Config;
 use crate::backward::{ResultStrides, order::Order};
 use crate::block_lists::Lists;
 use crate::problem::{AttentionParams, Packing, Strides};
@@ -93,8 +94,9 @@ pub struct Arguments<'a> {
 }
 
 impl Arguments<'_> {
+    /// Whether sequences are packed: never for kernels of two sizes.
     #[inline(always)]
-    pub(super) const fn is_packed(&self) -> bool {
-        !self.packing.queries.is_null()
+    pub(super) const fn is_packed<C: Config>(&self) -> bool {
+        C::IS_OF_ONE_SIZE && !self.packing.queries.is_null()
     }
 }

@@ -54,8 +54,10 @@ pub trait Config: Copy + 'static {
     type Element: Operand + Element16;
     /// A thread's scores: 64 keys x `BLOCK_M` queries.
     type Scores: Fragment;
-    /// A thread's part of dK and of dV: 64 keys x `HEAD` columns.
+    /// A thread's part of dK: 64 keys x `HEAD` columns.
     type Gradient: Fragment;
+    /// A thread's part of dV: 64 keys x `VALUE_HEAD` columns.
+    type ValueGradient: Fragment;
     /// A thread's part of dQ: 64 queries x a half or a quarter of the columns, or all columns of half of 128
     /// queries.
     type QueryGradient: Fragment;
@@ -64,19 +66,31 @@ pub trait Config: Copy + 'static {
 
     /// Queries of a tile.
     const BLOCK_M: u32 = Self::Scores::N;
-    /// Largest head size.
+    /// Largest head size of queries and keys.
     const HEAD: u32 = Self::Gradient::N;
+    /// Largest head size of values and results.
+    const VALUE_HEAD: u32 = Self::ValueGradient::N;
+    /// Whether values may be as long as keys. Else no sequences are packed: the last rows of one are stored
+    /// by one head size.
+    const IS_OF_ONE_SIZE: bool = Self::HEAD == Self::VALUE_HEAD;
     /// Blocks of a cluster that share the keys of a tile out: a pair where accumulators of 128 keys are more
     /// than a block's registers.
     const BLOCKS: u32 = if Self::HEAD > 128 { 2 } else { 1 };
     /// Keys of a block.
     const BLOCK_KEYS: u32 = BLOCK_N / Self::BLOCKS;
-    /// Parts of dQ of a tile, one for each consumer of all blocks.
-    const PARTS: u32 = CONSUMERS * Self::BLOCKS;
-    /// Boxes beside each other in a tile.
+    /// Boxes beside each other in a tile of queries or keys.
     const BOXES: u32 = Self::HEAD / BOX_COLUMNS;
+    /// Boxes beside each other in a tile of values, or of the result's gradient.
+    const VALUE_BOXES: u32 = Self::VALUE_HEAD / BOX_COLUMNS;
+    /// Whether the blocks of a pair halve the box in the middle of dQ's columns.
+    const HALVES_BOX: bool = Self::BLOCKS == 2 && Self::BOXES % 2 == 1;
+    /// Consumers of a block that compute parts of dQ, the first ones. Where blocks halve a box, that of dV
+    /// computes all of its block: a box and a half are no two parts of whole boxes.
+    const PART_CONSUMERS: u32 = if Self::HALVES_BOX { 1 } else { CONSUMERS };
+    /// Parts of dQ of a tile, one for each of those consumers of all blocks.
+    const PARTS: u32 = Self::PART_CONSUMERS * Self::BLOCKS;
     /// Boxes of keys of the other block of a pair, those of the columns of dQ that a block computes.
-    const OTHER_BOXES: u32 = if Self::BLOCKS == 2 { Self::BOXES / 2 } else { 0 };
+    const OTHER_BOXES: u32 = if Self::BLOCKS == 2 { Self::BOXES.div_ceil(2) } else { 0 };
     /// Bytes of a box of keys.
     const KEY_BOX: u32 = Self::BLOCK_KEYS * LINE_BYTES;
     /// Bytes of a box of queries.
@@ -104,6 +118,10 @@ pub trait Config: Copy + 'static {
         assert!(Self::PARTS <= MAX_PARTS, "counts of a tile's parts");
         assert!(Self::QueryGradient::N * 64 * Self::PARTS == Self::HEAD * Self::BLOCK_M, "parts of dQ");
         assert!(Self::HEAD.is_multiple_of(BOX_COLUMNS) && Self::HEAD <= 256, "accumulators of dK and dV");
+        assert!(Self::VALUE_HEAD.is_multiple_of(BOX_COLUMNS), "whole boxes");
+        assert!(Self::VALUE_HEAD <= Self::HEAD, "dV fits in the accumulators of dK");
+        assert!(Self::IS_OF_ONE_SIZE || Self::BLOCKS == 2, "one consumer sums dV, and the other one dK");
+        assert!(!Self::HALVES_BOX || Self::BOXES == 3, "a box and a half for each block");
         assert!(Self::BLOCKS == 1 || !Self::IS_WHOLE, "a block has all keys of a head");
         assert!(Self::BLOCKS == 1 || Self::BLOCK_M == 64, "a box of dS for each block of a pair");
     };
@@ -113,6 +131,7 @@ impl<C: Config, F: ScoreFunction> Config for With<C, F> {
     type Element = C::Element;
     type Scores = C::Scores;
     type Gradient = C::Gradient;
+    type ValueGradient = C::ValueGradient;
     type QueryGradient = C::QueryGradient;
     type Function = F;
 }
@@ -125,6 +144,7 @@ impl<C: Config> Config for Whole<C> {
     type Element = C::Element;
     type Scores = C::Scores;
     type Gradient = C::Gradient;
+    type ValueGradient = C::ValueGradient;
     type QueryGradient = C::QueryGradient;
     type Function = C::Function;
 
@@ -137,13 +157,13 @@ shared_plan! {
         /// K, and dK at the end.
         keys[C::PLACES]: Keys<C>,
         /// V, and dV at the end.
-        values[C::PLACES]: Keys<C>,
+        values[C::PLACES]: Values<C>,
         /// K of the pair's other block, the columns of dQ that this one computes.
         other_keys[C::OTHER_BOXES]: KeyBox<C>,
         /// Q.
         queries[Of::<C>::STAGES]: Queries<C>,
         /// dO.
-        gradients[Of::<C>::STAGES]: Queries<C>,
+        gradients[Of::<C>::STAGES]: Gradients<C>,
         /// dS^T, keys by queries.
         scores[SCORE_BUFFERS]: Scores<C>,
         /// L, with Q.
@@ -180,6 +200,11 @@ shared_bytes! {
 }
 
 shared_bytes! {
+    /// A block of values, as of keys.
+    pub struct Values<C: Config>(C::VALUE_BOXES * C::KEY_BOX, align ALIGN);
+}
+
+shared_bytes! {
     /// A box of keys.
     pub struct KeyBox<C: Config>(C::KEY_BOX, align ALIGN);
 }
@@ -187,6 +212,11 @@ shared_bytes! {
 shared_bytes! {
     /// A tile of queries: boxes of `BLOCK_M` lines, one behind the other.
     pub struct Queries<C: Config>(C::BOXES * C::QUERY_BOX, align ALIGN);
+}
+
+shared_bytes! {
+    /// The result's gradients of a tile of queries, as these.
+    pub struct Gradients<C: Config>(C::VALUE_BOXES * C::QUERY_BOX, align ALIGN);
 }
 
 shared_bytes! {

@@ -9,7 +9,7 @@ use primitives::tma::LINE_BYTES;
 use primitives::unroll;
 
 use super::arguments::Arguments;
-use super::config::{Barrier, CONSUMER_KEYS, CONSUMERS, Config, Of, Plan};
+use super::config::{Barrier, CONSUMER_KEYS, Config, Of, Plan};
 use super::work::{Ticket, Turn, Work};
 use crate::dropout::First;
 use crate::problem::{KeyTile, Seen};
@@ -126,7 +126,7 @@ impl<C: Config> Consumer<'_, C> {
             self.shared.gradient_pipeline().consumer_wait(state);
             wgmma::fence();
             let values = self.own_lines(self.values());
-            multiply::<C::Element, _, false>(weighted, values, gradients, C::HEAD);
+            multiply::<C::Element, _, false>(weighted, values, gradients, C::VALUE_HEAD);
             wgmma::commit_group();
         }
     }
@@ -314,7 +314,7 @@ impl<C: Config> Consumer<'_, C> {
         // SAFETY: the caller's contract; blocks of a pair meet at the kernel's end.
         unsafe {
             // Rows of other sequences may have been cleared.
-            if C::BLOCKS == 2 && self.arguments.is_packed() {
+            if C::BLOCKS == 2 && self.arguments.is_packed::<C>() {
                 pipeline.consumer_release_written(stage, lane, of_pair);
             } else {
                 pipeline.consumer_release(stage, lane, of_pair);
@@ -325,7 +325,7 @@ impl<C: Config> Consumer<'_, C> {
     /// Where the thread adds its part of dQ of the tile of queries with this first row.
     #[inline(always)]
     pub(super) fn sums(self, row: usize) -> *mut f32 {
-        let part = self.rank * CONSUMERS + self.consumer;
+        let part = self.rank * C::PART_CONSUMERS + self.consumer;
         let own = (part * (C::BLOCK_M * C::HEAD / C::PARTS) + misc::opaque(self.thread) * 4) as usize;
         self.arguments.rows.sums.wrapping_add(row * C::HEAD as usize + own)
     }

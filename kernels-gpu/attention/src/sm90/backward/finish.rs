@@ -14,6 +14,8 @@ use crate::problem::{AttentionParams, Packing, Sequence, Strides};
 use crate::sm90::config::WARPGROUP;
 use crate::sm90::fragments::steps;
 
+/// Columns of eight of each of four lanes.
+const GROUP_COLUMNS: u32 = 32;
 /// Threads of a block, at most: a warpgroup for each part of dQ.
 pub const MAX_THREADS: u32 = MAX_PARTS * WARPGROUP;
 
@@ -99,7 +101,10 @@ pub(super) unsafe fn store_rows<C: Config>(
                     rows[0][STEP] = C::Element::pack(a, b);
                     rows[1][STEP] = C::Element::pack(c, d);
                 });
-                let column = column + 32 * GROUP as u32;
+                // Half a box lies behind a whole one in registers, and before it in rows of the second part.
+                let groups = C::QueryGradient::N / GROUP_COLUMNS;
+                let group = if C::HALVES_BOX { (GROUP as u32 + part) % groups } else { GROUP as u32 };
+                let column = column + GROUP_COLUMNS * group;
                 unroll!(ROW in 0..2, {
                     let query = row + 8 * ROW as u32;
                     let pairs = transpose(rows[ROW], thread % 4);

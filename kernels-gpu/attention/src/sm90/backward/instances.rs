@@ -18,6 +18,7 @@ use crate::block_lists::Lists;
 #[cfg(feature = "kernels")]
 use crate::problem::{AttentionParams, Packing, Strides};
 use crate::score::Identity;
+use crate::sm90::instances::last;
 
 /// A kernel, as the host needs to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,12 +27,16 @@ pub struct Entry {
     pub name: &'static str,
     /// Type of all tensors.
     pub element: ElementType,
-    /// Largest head size.
+    /// Largest head size of queries and keys.
     pub head: u32,
+    /// Largest head size of values and results.
+    pub value_head: u32,
     /// Queries and keys of a tile.
     pub block: [u32; 2],
     /// Blocks of a cluster, which share the keys out.
     pub blocks: u32,
+    /// Parts of dQ of a tile, each of which a warpgroup of the last kernel reads.
+    pub parts: u32,
     /// Bytes of dynamic shared memory.
     pub shared: u32,
     /// Whether a block goes through all keys of a head: see [whole heads](super::whole).
@@ -47,8 +52,10 @@ impl Entry {
             name,
             element: <C::Element as Operand>::TYPE,
             head: C::HEAD,
+            value_head: C::VALUE_HEAD,
             block: [C::BLOCK_M, super::config::BLOCK_N],
             blocks: C::BLOCKS,
+            parts: C::PARTS,
             shared: C::SHARED,
             is_whole: C::IS_WHOLE,
             is_hopper: true,
@@ -56,11 +63,13 @@ impl Entry {
     }
 }
 
-/// Kernels: name, type, largest head size, queries of a tile, numbers of a thread's part of dQ.
+/// Kernels: name, type, largest head size, that of values if it is another, queries of a tile, numbers of a
+/// thread's part of dQ.
 macro_rules! kernels {
     (
         $dollar:tt
-        $(#[kernel] fn $name:ident as $config:ident: $element:ident, head $head:literal, $queries:literal queries, $sums:literal sums;)*
+        $(#[kernel] fn $name:ident as $config:ident: $element:ident, head $head:literal $(with values $values:literal)?, $queries:literal queries,
+            $sums:literal sums;)*
         whole:
         $(#[kernel] fn $whole:ident: $of:ident;)*
     ) => {
@@ -73,11 +82,12 @@ macro_rules! kernels {
                 type Element = $element;
                 type Scores = [f32; $queries / 2];
                 type Gradient = [f32; $head / 2];
+                type ValueGradient = [f32; last!($head $($values)?) / 2];
                 type QueryGradient = [f32; $sums];
                 type Function = Identity;
             }
 
-            #[doc = concat!("The backward pass in ", stringify!($element), " for head sizes up to ", $head, "; see [`TABLE`] and the module.")]
+            #[doc = concat!("The backward pass in ", stringify!($element), " for head sizes up to ", $head, $(" of queries and keys, and ", $values, " of values", )? "; see [`TABLE`] and the module.")]
             ///
             /// # Safety
             /// As [`main_pass::run`] for this configuration.
@@ -176,9 +186,11 @@ kernels! { $
     #[kernel] fn attention_backward_bf16_64 as Bf16Head64: BF16, head 64, 128 queries, 32 sums;
     #[kernel] fn attention_backward_bf16_128 as Bf16Head128: BF16, head 128, 64 queries, 32 sums;
     #[kernel] fn attention_backward_bf16_256 as Bf16Head256: BF16, head 256, 64 queries, 32 sums;
+    #[kernel] fn attention_backward_bf16_192_128 as Bf16Head192Values128: BF16, head 192 with values 128, 64 queries, 48 sums;
     #[kernel] fn attention_backward_f16_64 as F16Head64: F16, head 64, 128 queries, 32 sums;
     #[kernel] fn attention_backward_f16_128 as F16Head128: F16, head 128, 64 queries, 32 sums;
     #[kernel] fn attention_backward_f16_256 as F16Head256: F16, head 256, 64 queries, 32 sums;
+    #[kernel] fn attention_backward_f16_192_128 as F16Head192Values128: F16, head 192 with values 128, 64 queries, 48 sums;
     whole:
     #[kernel] fn attention_backward_whole_bf16_64: Bf16Head64;
     #[kernel] fn attention_backward_whole_bf16_128: Bf16Head128;
@@ -225,7 +237,9 @@ finish_kernels! { $
     #[kernel] fn attention_finish_bf16_64: Bf16Head64;
     #[kernel] fn attention_finish_bf16_128: Bf16Head128;
     #[kernel] fn attention_finish_bf16_256: Bf16Head256;
+    #[kernel] fn attention_finish_bf16_192_128: Bf16Head192Values128;
     #[kernel] fn attention_finish_f16_64: F16Head64;
     #[kernel] fn attention_finish_f16_128: F16Head128;
     #[kernel] fn attention_finish_f16_256: F16Head256;
+    #[kernel] fn attention_finish_f16_192_128: F16Head192Values128;
 }

@@ -9,7 +9,8 @@ use primitives::shared_plan::SharedType;
 
 use super::arguments::Arguments;
 use super::config::{
-    BLOCK_N, CONSUMER_KEYS, CONSUMERS, Config, Keys, Of, Plan, Queries, SCORE_BUFFERS, Statistics,
+    BLOCK_N, CONSUMER_KEYS, CONSUMERS, Config, Gradients, Keys, Of, Plan, Queries, SCORE_BUFFERS, Statistics,
+    Values,
 };
 use super::consumer::Consumer;
 use super::order::give_turns;
@@ -53,7 +54,7 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>, function: &C::Function) {
             registers::set_max_registers_dec::<{ REGISTERS[0] }>();
             if thread == 0 {
                 produce::<C>(arguments, shared, rank);
-            } else if thread / 32 > 0 && thread / 32 <= CONSUMERS && arguments.order.is_fixed() {
+            } else if thread / 32 > 0 && thread / 32 <= C::PART_CONSUMERS && arguments.order.is_fixed() {
                 give_turns::<C>(arguments, shared, [rank, thread / 32 - 1]);
             }
         } else {
@@ -86,7 +87,7 @@ unsafe fn make_barriers<C: Config>(shared: Plan<C>) {
         mbarrier::init(shared.values_full(0), 1);
         mbarrier::init(shared.scores_full(), if C::BLOCKS == 2 { 1 } else { warps });
         if C::BLOCKS == 2 {
-            mbarrier::init(shared.scores_empty(), warps);
+            mbarrier::init(shared.scores_empty(), C::PARTS * WARPS);
         }
         shared.query_pipeline().init(warps);
         shared.gradient_pipeline().init(warps);
@@ -145,10 +146,11 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>, rank: u3
         let load = |map: *const TensorMap, full: u32, to: u32, column: u32, row: u32, head: u32| {
             tma::load_4d(to, map, full, [(column * BOX_COLUMNS) as i32, row as i32, head as i32, matrix]);
         };
-        let load_half = |map: *const TensorMap, full: u32, to: u32, row: u32, head: u32| {
-            let boxes = C::BOXES / C::BLOCKS;
-            let mut column = rank * boxes;
-            let end = column + boxes;
+        let load_half = |map: *const TensorMap, full: u32, to: u32, boxes: u32, row: u32, head: u32| {
+            let half = boxes / C::BLOCKS;
+            let mut column = rank * half;
+            // The second block brings the one that is left.
+            let end = column + half + rank * (boxes % C::BLOCKS);
             while column < end {
                 let to = to + column * C::QUERY_BOX;
                 if C::BLOCKS == 1 {
@@ -186,18 +188,20 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>, rank: u3
         while column < C::OTHER_BOXES {
             let other = first_key + (rank ^ 1) * CONSUMER_KEYS;
             let to = shared.other_keys(column);
-            load(maps.keys, shared.keys_full(0), to, rank * C::OTHER_BOXES + column, other, tile.head);
+            let of_tile = rank * (C::BOXES - C::OTHER_BOXES) + column;
+            load(maps.keys, shared.keys_full(0), to, of_tile, other, tile.head);
             column += 1;
         }
-        mbarrier::arrive_expect_tx(shared.values_full(0), Keys::<C>::BYTES);
+        mbarrier::arrive_expect_tx(shared.values_full(0), Values::<C>::BYTES);
         let mut column = 0;
-        while column < C::BOXES {
+        while column < C::VALUE_BOXES {
             let to = shared.values(0) + column * C::KEY_BOX;
             load(maps.values, shared.values_full(0), to, column, own, tile.head);
             column += 1;
         }
         let mut state = PipelineState::START;
-        let bytes = Queries::<C>::BYTES + Statistics::<C>::BYTES;
+        let query_bytes = Queries::<C>::BYTES + Statistics::<C>::BYTES;
+        let gradient_bytes = Gradients::<C>::BYTES + Statistics::<C>::BYTES;
         let mut left = turns;
         let mut head = tile.head * params.group;
         let last = head + params.group;
@@ -214,12 +218,12 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>, rank: u3
                 wait(shared.query_pipeline(), state);
                 let turn = Turn { block, is_partial, is_last: left == 0, head, row: at };
                 Ticket::at(shared.tickets(stage)).write(turn);
-                let full = shared.query_pipeline().producer_expect(state, bytes);
-                load_half(maps.queries, full, shared.queries(stage), row, head);
+                let full = shared.query_pipeline().producer_expect(state, query_bytes);
+                load_half(maps.queries, full, shared.queries(stage), C::BOXES, row, head);
                 tma::bulk_load(shared.logarithms(stage), rows.logarithms.add(at), C::BLOCK_M * 4, full);
                 wait(shared.gradient_pipeline(), state);
-                let full = shared.gradient_pipeline().producer_expect(state, bytes);
-                load_half(maps.gradients, full, shared.gradients(stage), row, head);
+                let full = shared.gradient_pipeline().producer_expect(state, gradient_bytes);
+                load_half(maps.gradients, full, shared.gradients(stage), C::VALUE_BOXES, row, head);
                 tma::bulk_load(shared.deltas(stage), rows.deltas.add(at), C::BLOCK_M * 4, full);
                 state = state.next();
                 index += 1;
@@ -366,7 +370,7 @@ impl<C: Config> Consumer<'_, C> {
     /// Whether rows of other sequences may be in tiles.
     #[inline(always)]
     const fn is_packed(self) -> bool {
-        !C::IS_WHOLE && self.arguments.is_packed()
+        !C::IS_WHOLE && self.arguments.is_packed::<C>()
     }
 
     /// Passes on the part of dQ of the turn before this state of the pipeline, whose sums are at `sums`, when

@@ -18,7 +18,7 @@ use cuda_std::thread;
 use cuda_std::warp::{FULL_MASK, sync_warp};
 
 use super::arguments::Arguments;
-use super::config::{BLOCK_N, Barrier, CONSUMERS, Config, Plan};
+use super::config::{BLOCK_N, Barrier, Config, Plan};
 use super::work::Work;
 use crate::problem::{Band, KeyBlocks, Sequence};
 
@@ -58,7 +58,7 @@ pub(super) unsafe fn give_turns<C: Config>(
             let mut block = blocks.first;
             while block < blocks.end {
                 let rank = rank::<C>(params.band, work.sequence, block, work.tile.first_key / BLOCK_N);
-                let count = order.count(first + block as usize, block_rank * CONSUMERS + consumer);
+                let count = order.count(first + block as usize, block_rank * C::PART_CONSUMERS + consumer);
                 if is_counting {
                     while atomic_load_acquire_32_device(count) < rank {}
                 }

@@ -13,20 +13,39 @@
 //!
 //! Shared memory, KiB: K and V 64, K of the other block 16, two stages of Q and dO 128, dS of both blocks 16.
 //! Registers of a thread: 128 of dV or dK, 32 of S or dP, 32 of dQ, 16 or 32 of rounded weights.
+//!
+//! Rows of 192 elements are three boxes, a box and a half for each block ([`Config::HALVES_BOX`]):
+//! ```text
+//!   columns   0..64     64..96    96..128   128..192
+//!   dQ of     block 0   block 0   block 1   block 1
+//! ```
+//! A product reads a box or a half of it, so a block's part is two products wide. Consumer 0 computes all of
+//! it: values of 128 elements leave it the registers, and dS, for which all consumers wait, comes from
+//! consumer 1. Both blocks have as many products: per 64 keys and 64 queries 192 columns of S, 128 of dV, 128
+//! of dP, 192 of dK, and for dQ of 128 keys twice 96, which is 832. Rows of 256 have 1280.
+//!
+//! Shared memory, KiB: K 24, V 16, K of the other block 16, two stages of Q and dO 80, dS 16. Registers of a
+//! thread: 64 of dV, 32 of S, 48 of dQ; or 96 of dK, 32 of dP; and rounded weights.
 
 use cuda_std::warp::{FULL_MASK, sync_warp};
 use cuda_std::{cluster, fence, mbarrier, misc, tma, wgmma};
 use primitives::pipeline::{Depth, PipelineState};
 use primitives::shared_plan::SharedType;
+use primitives::tma::LINE_BYTES;
 
-use super::config::{Barrier, CONSUMER_KEYS, Config, Of, Scores};
+use super::config::{Barrier, CONSUMER_KEYS, CONSUMERS, Config, Of, Scores};
 use super::consumer::Consumer;
 use super::work::Turn;
 use crate::score::ScoreFunction;
-use crate::sm90::config::WARPGROUP;
-use crate::sm90::fragments::{Rounded, multiply_lines, multiply_rounded, zero};
+use crate::sm90::config::{BOX_COLUMNS, WARPGROUP};
+use crate::sm90::fragments::{
+    Boxes, Fragment, Rounded, first_columns, multiply_lines, multiply_rounded, zero,
+};
 
 impl<C: Config> Consumer<'_, C> {
+    /// Whether the consumer of dK computes a part of dQ too.
+    const KEYS_HAVE_PART: bool = C::PART_CONSUMERS == CONSUMERS;
+
     /// Computes the gradients of the block's keys.
     ///
     /// # Safety
@@ -39,7 +58,7 @@ impl<C: Config> Consumer<'_, C> {
             if has_turns {
                 wgmma::fence_registers(&mut gradient);
                 self.wait_for_keys();
-                if self.arguments.is_packed() {
+                if self.arguments.is_packed::<C>() {
                     self.clear_foreign_keys_of_pair();
                 }
                 if self.consumer == 0 {
@@ -67,6 +86,9 @@ impl<C: Config> Consumer<'_, C> {
                 state = state.next();
                 turn = self.turn::<OF_KEYS, false>(gradient, state, sums);
             }
+            if OF_KEYS && !Self::KEYS_HAVE_PART {
+                return;
+            }
             let mut part: C::QueryGradient = zero();
             self.start_part(&mut part, state.stage);
             wgmma::wait_group::<0>();
@@ -88,13 +110,13 @@ impl<C: Config> Consumer<'_, C> {
     ) -> Turn {
         // SAFETY: the caller's contract.
         unsafe {
-            if self.arguments.is_packed() {
+            if self.arguments.is_packed::<C>() {
                 self.clear_foreign_queries(state);
             }
             if OF_KEYS {
                 self.keys_turn::<IS_FIRST>(gradient, state, sums)
             } else {
-                self.values_turn::<IS_FIRST>(gradient, state, sums)
+                self.values_turn::<IS_FIRST>(first_columns(gradient), state, sums)
             }
         }
     }
@@ -106,7 +128,7 @@ impl<C: Config> Consumer<'_, C> {
     #[inline(always)]
     unsafe fn values_turn<const IS_FIRST: bool>(
         self,
-        d_values: &mut C::Gradient,
+        d_values: &mut C::ValueGradient,
         state: PipelineState<Of<C>>,
         sums: *mut f32,
     ) -> Turn {
@@ -185,14 +207,14 @@ impl<C: Config> Consumer<'_, C> {
         // SAFETY: as in the turn of the other consumer.
         unsafe {
             self.start_weighted(&mut weighted, state);
-            if !IS_FIRST {
+            if !IS_FIRST && Self::KEYS_HAVE_PART {
                 self.start_part(&mut part, stage ^ 1);
             }
             shared.query_pipeline().consumer_wait(state);
             let (turn, drawn) = (self.ticket(stage).read(), self.drawn(stage));
             wgmma::wait_group::<0>();
             wgmma::fence_registers(&mut weighted);
-            if !IS_FIRST {
+            if !IS_FIRST && Self::KEYS_HAVE_PART {
                 wgmma::fence_registers(&mut part);
                 self.leave_scores();
                 self.add(&part, sums);
@@ -223,7 +245,7 @@ impl<C: Config> Consumer<'_, C> {
     }
 
     /// Starts the consumer's part of dQ as a group, when dS of both blocks has come, in a turn of this stage:
-    /// 64 columns, of which the consumer's box of the block's own keys has as many as that of the other's.
+    /// 64 columns, or, where blocks halve a box, a box and their half of it.
     ///
     /// # Safety
     /// The whole warpgroup is here.
@@ -231,16 +253,39 @@ impl<C: Config> Consumer<'_, C> {
     unsafe fn start_part(self, part: &mut C::QueryGradient, stage: u32) {
         const { assert!(<Of<C> as Depth>::STAGES == 2, "a phase for each turn") };
         let shared = self.shared;
-        let boxes = |first: u32| Self::boxes(misc::opaque(first), C::KEY_BOX);
         let own = self.keys() + (self.rank * C::OTHER_BOXES + self.consumer) * C::KEY_BOX;
-        let other = shared.other_keys(0) + self.consumer * C::KEY_BOX;
+        // The first block brings its box before that in the middle, the second one behind it.
+        let place = if C::HALVES_BOX { self.rank } else { self.consumer };
+        let other = shared.other_keys(0) + place * C::KEY_BOX;
         // SAFETY: the caller's contract; a barrier of this block, whose round is the turn.
         unsafe {
             mbarrier::wait_parity_cluster(shared.scores_full(), stage);
             wgmma::fence();
+            if C::HALVES_BOX {
+                let Some((of_box, of_half)) = box_and_half(part.as_mut()) else { return };
+                self.multiply_scores(of_box, [own, other]);
+                let half = self.rank * HALF * ELEMENT_BYTES;
+                let middle = [self.keys() + C::KEY_BOX, shared.other_keys(0) + (self.rank ^ 1) * C::KEY_BOX];
+                self.multiply_scores(of_half, middle.map(|first| first + half));
+            } else {
+                self.multiply_scores(part, [own, other]);
+            }
+            wgmma::commit_group();
+        }
+    }
+
+    /// Starts `part = dS K` of both blocks' dS and keys, from these columns of a box of each on.
+    ///
+    /// # Safety
+    /// The whole warpgroup is here, and dS.
+    #[inline(always)]
+    unsafe fn multiply_scores<F: Fragment>(self, part: &mut F, [own, other]: [u32; 2]) {
+        let shared = self.shared;
+        let boxes = |first: u32| -> Boxes { Self::boxes(misc::opaque(first), C::KEY_BOX) };
+        // SAFETY: the caller's contract.
+        unsafe {
             multiply_lines::<C::Element, _, false>(part, boxes(shared.scores(0)), boxes(own), CONSUMER_KEYS);
             multiply_lines::<C::Element, _, true>(part, boxes(shared.scores(1)), boxes(other), CONSUMER_KEYS);
-            wgmma::commit_group();
         }
     }
 
@@ -282,6 +327,21 @@ impl<C: Config> Consumer<'_, C> {
         let warp = self.thread / 32;
         self.shared.scores(0) + warp * (Scores::<C>::BYTES / WARPS) + self.thread % 32 * layout::UNIT_BYTES
     }
+}
+
+/// Columns of half a box.
+const HALF: u32 = BOX_COLUMNS / 2;
+/// Bytes of an element of keys.
+const ELEMENT_BYTES: u32 = LINE_BYTES / BOX_COLUMNS;
+/// A thread's numbers of 64 queries by a box, and by half a box.
+const OF_BOX: usize = BOX_COLUMNS as usize / 2;
+const OF_HALF: usize = HALF as usize / 2;
+
+/// A thread's part of dQ of a box and a half.
+#[inline(always)]
+fn box_and_half(part: &mut [f32]) -> Option<(&mut [f32; OF_BOX], &mut [f32; OF_HALF])> {
+    let (of_box, rest) = part.split_first_chunk_mut()?;
+    Some((of_box, rest.first_chunk_mut()?))
 }
 
 /// Bytes of 16 bytes a lane of a warp.

@@ -11,7 +11,7 @@ use super::work::Work;
 use crate::problem::Strides;
 use crate::score::ScoreFunction;
 use crate::sm90::config::{BOX_COLUMNS, WARPGROUP};
-use crate::sm90::fragments::{Rounded, scale_rows};
+use crate::sm90::fragments::{Fragment, Rounded, first_columns, scale_rows};
 
 impl<C: Config> Consumer<'_, C> {
     /// Stores dK and dV of the consumer's keys.
@@ -62,7 +62,14 @@ impl<C: Config> Consumer<'_, C> {
                 self.scale_values(&mut gradient);
             }
             Barrier::Two(0).sync();
-            self.write_rows(&gradient, if is_keys { self.keys() } else { self.values() });
+            if C::IS_OF_ONE_SIZE {
+                self.write_rows(&gradient, if is_keys { self.keys() } else { self.values() });
+            } else if is_keys {
+                self.write_rows(&gradient, self.keys());
+            } else {
+                let d_values: &mut C::ValueGradient = first_columns(&mut gradient);
+                self.write_rows(d_values, self.values());
+            }
             fence::proxy_async_shared();
             Barrier::Consumer(self.consumer).sync();
             if is_keys {
@@ -92,11 +99,11 @@ impl<C: Config> Consumer<'_, C> {
     /// # Safety
     /// The whole warpgroup is here, and nothing else uses its lines.
     #[inline(always)]
-    unsafe fn write_rows(self, gradient: &C::Gradient, boxes: u32) {
+    unsafe fn write_rows<F: Fragment>(self, gradient: &F, boxes: u32) {
         let mut rounded = Rounded::zero();
         rounded.set::<C::Element, _>(gradient);
         // SAFETY: the caller's contract.
-        unsafe { rounded.write::<C::Gradient>(boxes + self.first_line(), C::KEY_BOX, self.thread) }
+        unsafe { rounded.write::<F>(boxes + self.first_line(), C::KEY_BOX, self.thread) }
     }
 
     /// Sends dK from shared memory to memory.
@@ -107,7 +114,7 @@ impl<C: Config> Consumer<'_, C> {
     unsafe fn send_keys(self) {
         let Arguments { maps, results, .. } = self.arguments;
         // SAFETY: the caller's contract.
-        unsafe { self.send(self.keys(), maps.key_gradients, results.keys, results.strides.keys) }
+        unsafe { self.send::<true>(self.keys(), maps.key_gradients, results.keys, results.strides.keys) }
     }
 
     /// Sends dV.
@@ -118,27 +125,35 @@ impl<C: Config> Consumer<'_, C> {
     unsafe fn send_values(self) {
         let Arguments { maps, results, .. } = self.arguments;
         // SAFETY: the caller's contract.
-        unsafe { self.send(self.values(), maps.value_gradients, results.values, results.strides.values) }
+        let (map, to) = (maps.value_gradients, results.values);
+        // SAFETY: the caller's contract.
+        unsafe { self.send::<false>(self.values(), map, to, results.strides.values) }
     }
 
-    /// Sends the consumer's lines of the boxes at `boxes` through the map, or row by row at the end of a
-    /// packed sequence.
+    /// Sends the consumer's lines of the boxes at `boxes`, of keys or of values, through the map, or row by
+    /// row at the end of a packed sequence.
     ///
     /// # Safety
     /// As for [`send_keys`](Self::send_keys).
     #[inline(always)]
-    unsafe fn send(self, boxes: u32, map: *const TensorMap, to: *mut u16, strides: Strides) {
+    unsafe fn send<const OF_KEYS: bool>(
+        self,
+        boxes: u32,
+        map: *const TensorMap,
+        to: *mut u16,
+        strides: Strides,
+    ) {
         let from = boxes + self.first_line();
         // SAFETY: the caller's contract; the work has been told.
         unsafe {
             let Work { tile, sequence, .. } = self.work();
             let own = tile.first_key + self.own_keys();
-            if self.arguments.is_packed() && own + CONSUMER_KEYS > sequence.keys {
+            if self.arguments.is_packed::<C>() && own + CONSUMER_KEYS > sequence.keys {
                 self.store_rows(from, to, strides);
             } else if self.thread == 0 {
                 let row = sequence.first_key + own;
                 let mut column = 0;
-                while column < C::BOXES {
+                while column < if OF_KEYS { C::BOXES } else { C::VALUE_BOXES } {
                     let coords =
                         [(column * BOX_COLUMNS) as i32, row as i32, tile.head as i32, sequence.matrix as i32];
                     tma::store_4d(map, from + column * C::KEY_BOX, coords);
