@@ -28,8 +28,8 @@ PTX, and a script `run` for them.
 Usage: cargo xtask bundle [NAME].. [--no-line-info]
 
 Arguments:
-  NAME   only programs whose name contains it, as `run` names them: `gemm`, `host.ops`. Without `start`, which
-         measures them, programs do without machine code.
+  NAME   only programs whose name contains it, as `run` names them: `gemm`, `host.ops`. The archive of machine
+         code is made anew for `start` alone, which measures it.
 
 Options:
   --no-line-info   leave the source lines out of the PTX; compute-sanitizer then names no lines

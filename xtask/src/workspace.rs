@@ -49,7 +49,7 @@ pub fn cargo() -> Command {
     process::cargo(root())
 }
 
-/// What cargo's metadata says of each package of the workspace.
+/// Cargo's metadata of each package of the workspace.
 ///
 /// # Errors
 /// When cargo does not answer.

@@ -109,6 +109,13 @@ why_not_sanitized() {
     esac
 }
 
+# needs PROGRAM: a bundle of chosen programs may be without it.
+needs() {
+    [ -x "$1" ] && return
+    echo "this bundle has no ${1##*/}: build it with \`cargo xtask bundle ${1##*/}\`" >&2
+    exit 1
+}
+
 # sanitized NAME: the test programs that `sanitize NAME` runs.
 sanitized() {
     for program in $(programs tests "$1"); do
@@ -315,8 +322,8 @@ test)
     ;;
 bench) bench "$@" ;;
 sanitize) sanitize "${1:-}" ;;
-agree) agree ;;
-corpus) corpus ;;
-demo) exec "$here/examples/search" "$@" ;;
+agree) needs "$here/tests/host.tour"; agree ;;
+corpus) needs "$here/tests/checker.corpus"; corpus ;;
+demo) needs "$here/examples/search"; exec "$here/examples/search" "$@" ;;
 *) usage ;;
 esac

@@ -8,7 +8,7 @@ use super::{CORPUS, EXAMPLES, TESTED};
 use crate::error::Error;
 use crate::{bench, term, workspace};
 
-/// What a program is, and the folder of the bundle that it goes into.
+/// The kind of a program, which has a folder in the bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Test,
@@ -46,21 +46,19 @@ pub struct Target {
     pub package: String,
     /// In its package.
     own: String,
-    /// What tells cargo to build it.
+    /// They tell cargo to build it.
     pub flags: Vec<String>,
 }
 
 impl Target {
     /// Is this the program's file? Cargo puts a hash behind names of tests and benchmarks, and an underscore
-    /// for each hyphen of a library's.
+    /// for each hyphen.
     pub fn is_built_as(&self, program: &Path) -> bool {
         let file = program.file_name().unwrap_or_default().to_string_lossy();
-        let stem = if self.kind == Kind::Example {
-            &*file
-        } else {
-            file.rsplit_once('-').map_or("", |(stem, _)| stem)
-        };
-        stem == self.own
+        if self.kind == Kind::Example {
+            return file == self.own;
+        }
+        file.rsplit_once('-').is_some_and(|(stem, _)| stem == self.own.replace('-', "_"))
     }
 }
 

@@ -174,7 +174,7 @@ const LINES: &[(&str, i32, &str)] = &[
     ("test|--quick=no", 2, "--quick"),
     ("doctor|--jsn", 2, "--jsn"),
     ("doctor|--json|x", 2, "\"x\""),
-    ("bundle|--no-line-info|x", 2, "\"x\""),
+    ("bundle|--no-line-info|no_such_program", 2, "no_such_program"),
     ("bundle|-n", 2, "-n"),
     ("archive|--", 1, "IRONWARP_DEVICE_RUSTC"),
     ("archive|x", 2, "\"x\""),

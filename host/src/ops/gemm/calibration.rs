@@ -127,7 +127,8 @@ fn slow_products_get_what_was_fastest_on_an_h200() {
         // These two are of 2026-11-29 (`gemm_every_153072576.txt`): 2.8 us, by few rows 4.2; 7.2 and 8.4.
         ("x_bf16", "16x2616x176-nn-bias_residual", "gemm_bf16_nn_64x128 64x128x64, 8 stages"),
         ("x_e4m3", "8x3680x4592-nt-none", "gemm_e4m3_nt_64x16_t 64x16x128"),
-        // Lines that many blocks ask for (`gemm_hot_every.txt`): 33.2 us, 42.4 without a cluster; 36.9, 46.7.
+        // Lines that many blocks ask for (`gemm_hot_every.txt`): 33.2 us, 42.4 without a cluster; 36.9, 46.7
+        // (36.0 as it lies in pairs of blocks).
         ("x_e4m3", "72x10944x9040-nt-none", "gemm_e4m3_nt_128x128_pp 128x128x128, 6 stages, cluster 1x4"),
         ("x_f16", "7x17568x352x88-tt-none", "gemm_f16_tn_128x192_pp 128x192x64, 4 stages, B to rows"),
         // And older: 18.2 us, 28.3 without the copy; 4.1, 7.2 with two copies.

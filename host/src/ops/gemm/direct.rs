@@ -33,7 +33,8 @@ const START_US: f64 = 2.0;
 /// The beginning and end of a block that another one follows.
 const FOLLOWED_US: f64 = 1.5;
 /// From one load to the next that waits for it, where k runs along B and where columns do; and what is added
-/// where B comes from memory. Across by 129 timings of an H200, which a round of 0.82 put 14 % too high.
+/// where B comes from memory. Across fitted to 121 timings of an H200, which a round of 0.82 put 14 % too
+/// high, with part of a step's rounds where k is less than a step.
 const ROUND_ALONG_US: f64 = 0.22;
 const ROUND_ACROSS_US: f64 = 0.55;
 const FROM_MEMORY_US: f64 = 0.28;

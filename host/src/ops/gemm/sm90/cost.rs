@@ -341,9 +341,9 @@ impl Work<'_> {
         narrower * (overlapped(products, loads) + alone).max(least)
     }
 
-    /// Until so many blocks have what they all ask for, of an operand whose rows are no whole lines: lines
-    /// that many ask for lie in few parts of L2 (24 x 8480 x 2792 with A transposed, 72 x 10944 x 9040 of 8
-    /// bits).
+    /// Until so many blocks have what they all ask for, of an operand whose rows are no whole lines, or
+    /// shorter than one: lines that many ask for lie in few parts of L2 (24 x 8480 x 2792 with A transposed,
+    /// 72 x 10944 x 9040 of 8 bits). Operands that threads copy are without it: none was timed beside it.
     fn hot_us(&self, running: u32) -> f64 {
         let Work { entry, width, view, problem, copies: [to_a, to_b], .. } = *self;
         let ([block_m, ..], [across_m, across_n, shares]) = (entry.block, entry.cluster);
@@ -352,7 +352,7 @@ impl Work<'_> {
         let across = f64::from(view.n.div_ceil(width * across_n) * across_n);
         let tiles = f64::from(running / shares).min(down * across).max(1.0);
         let square = (tiles * f64::from(width) / f64::from(block_m)).sqrt();
-        let rows = square.max(tiles / across).min(down);
+        let rows = square.max(tiles / across).max(1.0).min(down);
         let span = f64::from(K_BYTES / entry.a.bytes());
         let asked = |trans: bool, side: u32, operand: &Operand, to: Repack| {
             let row = if trans { side } else { problem.k };
