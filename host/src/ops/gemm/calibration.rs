@@ -134,6 +134,8 @@ fn slow_products_get_what_was_fastest_on_an_h200() {
         // And older: 18.2 us, 28.3 without the copy; 4.1, 7.2 with two copies.
         ("x_f16", "24x8480x2792-tt-none", "gemm_f16_nt_64x128 64x128x64, 8 stages, A to rows"),
         ("x_tf32", "8x813x128-tn-none", "gemm_skinny_direct 8x64x256"),
+        // 41.4 us, 52.1 with both copied first (`gemm_hot_every.txt`).
+        ("x_bf16", "1x16249x1856-tn-none", "gemm_skinny_direct 8x128x128, 2 stages, k in 2 parts"),
     ];
     for (name, shape, fastest) in measured {
         let mut best = Best::default();
