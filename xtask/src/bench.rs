@@ -1,7 +1,6 @@
 //! Runs the benchmark programs.
 
 use std::ffi::OsString;
-use std::fs;
 
 use crate::build_kernels::{self, Options};
 use crate::error::Error;
@@ -22,6 +21,8 @@ Examples:
 
 /// The package with the benchmark programs.
 pub const PACKAGE: &str = "ironwarp-benches";
+/// Its folder.
+pub const FOLDER: &str = "benches";
 
 pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
     let args: Vec<_> = args.raw_args()?.collect();
@@ -33,7 +34,7 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
             option.display()
         )));
     }
-    check_names(names, &programs()?)?;
+    check_names(names, &workspace::listed(FOLDER, "bench")?)?;
     build_kernels::build(&Options::default())?;
     let mut command = workspace::cargo();
     command.args(["bench", "--package", PACKAGE]);
@@ -44,16 +45,6 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
         command.arg("--benches");
     }
     process::run(command.args(arguments))
-}
-
-/// The names of the benchmark programs, from their package's manifest.
-fn programs() -> Result<Vec<String>, Error> {
-    let path = workspace::root().join("benches/Cargo.toml");
-    let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
-    let bad = |error: toml::de::Error| Error::BadFile { path: path.clone(), reason: error.to_string() };
-    let manifest: toml::Table = text.parse().map_err(bad)?;
-    let programs = manifest.get("bench").and_then(toml::Value::as_array).into_iter().flatten();
-    Ok(programs.filter_map(|program| Some(program.get("name")?.as_str()?.to_owned())).collect())
 }
 
 /// Before the kernels are built, which takes a while.
@@ -70,7 +61,7 @@ mod tests {
 
     #[test]
     fn names_are_checked_against_the_manifest() {
-        let programs = programs().unwrap();
+        let programs = workspace::listed(FOLDER, "bench").unwrap();
         assert!(programs.iter().any(|program| program == "cosine"), "{programs:?}");
         assert!(check_names(&["cosine".into(), "gemm".into()], &programs).is_ok());
         let refused = check_names(&["cosine".into(), "cosin".into()], &programs).unwrap_err();

@@ -46,12 +46,17 @@ Examples:
 ";
 
 /// Packages whose tests launch kernels. What the others test does not depend on the machine.
-const TESTED: &[&str] = &["ironwarp", "ironwarp-driver"];
+const TESTED: &[Package] = &[
+    Package { name: "ironwarp", folder: "host" },
+    Package { name: "ironwarp-driver", folder: "crates/driver" },
+];
 /// Kernels with bugs on purpose, and what runs them.
-const CORPUS: Corpus =
-    Corpus { package: "ironwarp-checker", folder: "kernels-gpu/checker", program: "corpus" };
+const CORPUS: Corpus = Corpus {
+    package: Package { name: "ironwarp-checker", folder: "kernels-gpu/checker" },
+    program: "corpus",
+};
 /// The package of the examples.
-pub const EXAMPLES: &str = "ironwarp-examples";
+pub const EXAMPLES: Package = Package { name: "ironwarp-examples", folder: "examples" };
 /// The benchmark that wants the archive of machine code.
 const OF_ARCHIVE: &str = "start";
 const LIMIT_MIB: u64 = 64;
@@ -62,10 +67,16 @@ const ARCHIVE: &str = "programs.tar.xz";
 const XZ: &str = "xz --lzma2=preset=1,dict=256MiB,mode=fast";
 const RUN_SCRIPT: &str = include_str!("bundle/run.sh");
 
+/// A package of the workspace, and its folder.
+#[derive(Clone, Copy)]
+pub struct Package {
+    pub name: &'static str,
+    folder: &'static str,
+}
+
 /// A package's program.
 struct Corpus {
-    package: &'static str,
-    folder: &'static str,
+    package: Package,
     program: &'static str,
 }
 
@@ -90,7 +101,7 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
         fs::remove_dir_all(&folder).map_err(Error::io("remove", &folder))?;
     }
     copy_ptx(&ptx, &folder.join("ptx"))?;
-    if chosen.iter().any(|target| target.package == CORPUS.package) {
+    if chosen.iter().any(|target| target.package == CORPUS.package.name) {
         copy_file(&build_corpus(&ptx, line_info)?, &folder.join("ptx"))?;
     }
     for kind in Kind::ALL {
@@ -106,7 +117,7 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
 /// Compiles the kernels with bugs on purpose, which the usual build leaves out. Nothing assembles them: the
 /// assembler refuses some of the bugs.
 fn build_corpus(folder: &Path, line_info: bool) -> Result<PathBuf, Error> {
-    let manifest = Manifest::read(&workspace::root().join(CORPUS.folder))?;
+    let manifest = Manifest::read(&workspace::root().join(CORPUS.package.folder))?;
     let arch = Arch::from(NvvmArch::Compute90a);
     let built = CudaBuilder::new(&manifest.folder)
         .arch(arch)

@@ -63,7 +63,7 @@ fn build_kernel() -> Result<Option<u128>, Error> {
 
 /// Builds the example, and returns the path of its program.
 fn build_example() -> Result<PathBuf, Error> {
-    let args = ["build", "--release", "--package", bundle::EXAMPLES, "--bin", EXAMPLE];
+    let args = ["build", "--release", "--package", bundle::EXAMPLES.name, "--bin", EXAMPLE];
     bundle::built_programs(&args)?.pop().ok_or_else(|| Error::Failed {
         command: args.join(" "),
         status: format!("it built no program `{EXAMPLE}`"),

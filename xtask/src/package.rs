@@ -77,9 +77,20 @@ pub fn names() -> Result<Vec<String>, Error> {
 
 /// The packages that are for others. What tests need is left out of a package.
 fn published() -> Result<Packages, Error> {
+    let mut command = workspace::cargo();
+    let text = process::output(command.args(["metadata", "--no-deps", "--format-version", "1"]))?;
+    let unreadable = |error: serde_json::Error| Error::Failed {
+        command: process::shown(&command),
+        status: error.to_string(),
+    };
+    let metadata: Value = serde_json::from_str(&text).map_err(unreadable)?;
     let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
     let name = |value: &Value| value["name"].as_str().unwrap_or_default().to_owned();
-    let packages = workspace::cargo_packages()?;
+    let packages = list(&metadata, "packages");
+    if packages.is_empty() {
+        let status = "it names no packages".to_owned();
+        return Err(Error::Failed { command: process::shown(&command), status });
+    }
     let packages = packages.iter().filter(|package| package["publish"].is_null());
     let needs = |package: &Value| {
         let dependencies = list(package, "dependencies").into_iter();

@@ -1,13 +1,12 @@
 //! Where things are in this repository: the workspace, and the folders that results go to.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cuda_builder::Manifest;
 pub use ironwarp_cli::workspace::{Packages, Selection, Workspace, ptx_name};
-
-use serde_json::Value;
 
 use crate::error::Error;
 use crate::{PROGRAM, process};
@@ -49,19 +48,17 @@ pub fn cargo() -> Command {
     process::cargo(root())
 }
 
-/// Cargo's metadata of each package of the workspace.
+/// The names of a kind of program, `bench` or `bin`, that the manifest of a package in this folder lists.
 ///
 /// # Errors
-/// When cargo does not answer.
-pub fn cargo_packages() -> Result<Vec<Value>, Error> {
-    let mut command = cargo();
-    let text = process::output(command.args(["metadata", "--no-deps", "--format-version", "1"]))?;
-    let failed = |status: String| Error::Failed { command: process::shown(&command), status };
-    let metadata: Value = serde_json::from_str(&text).map_err(|error| failed(error.to_string()))?;
-    match metadata["packages"].as_array() {
-        Some(packages) if !packages.is_empty() => Ok(packages.clone()),
-        _ => Err(failed("it names no packages".to_owned())),
-    }
+/// When the manifest cannot be read.
+pub fn listed(folder: &str, kind: &str) -> Result<Vec<String>, Error> {
+    let path = root().join(folder).join("Cargo.toml");
+    let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+    let bad = |error: toml::de::Error| Error::BadFile { path: path.clone(), reason: error.to_string() };
+    let manifest: toml::Table = text.parse().map_err(bad)?;
+    let programs = manifest.get(kind).and_then(toml::Value::as_array).into_iter().flatten();
+    Ok(programs.filter_map(|program| Some(program.get("name")?.as_str()?.to_owned())).collect())
 }
 
 /// Build folder of the host's cargo.

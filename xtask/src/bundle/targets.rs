@@ -1,10 +1,9 @@
 //! The programs of a bundle: what cargo builds for it, by name.
 
+use std::fs;
 use std::path::Path;
 
-use serde_json::Value;
-
-use super::{CORPUS, EXAMPLES, TESTED};
+use super::{CORPUS, EXAMPLES, Package, TESTED};
 use crate::error::Error;
 use crate::{bench, term, workspace};
 
@@ -51,6 +50,11 @@ pub struct Target {
 }
 
 impl Target {
+    /// By its own name in the bundle.
+    fn named(self, name: &str) -> Self {
+        Self { name: name.to_owned(), ..self }
+    }
+
     /// Is this the program's file? Cargo puts a hash behind names of tests and benchmarks, and an underscore
     /// for each hyphen.
     pub fn is_built_as(&self, program: &Path) -> bool {
@@ -62,13 +66,52 @@ impl Target {
     }
 }
 
-/// The programs whose names contain one of `names`; all of them, if there are none.
+/// The programs whose names contain one of `names`; all of them, if there are none. Cargo is not asked: a
+/// wrong name is told at once.
 ///
 /// # Errors
-/// When cargo does not answer, or no program has a name in its own.
+/// When a manifest or folder cannot be read, or no program has a name in its own.
 pub fn chosen(names: &[String]) -> Result<Vec<Target>, Error> {
-    let packages = workspace::cargo_packages()?;
-    of_names(packages.iter().flat_map(of_package).collect(), names)
+    let mut targets = Vec::new();
+    for package in TESTED {
+        targets.push(test(package, "unit", &package.name.replace('-', "_"), &["--lib"]));
+        let tests = tests_in(&workspace::root().join(package.folder).join("tests"))?;
+        targets.extend(tests.iter().map(|own| test(package, own, own, &["--test", own])));
+    }
+    targets.push(test(&CORPUS.package, CORPUS.program, CORPUS.program, &["--test", CORPUS.program]));
+    for (kind, package, of, flag) in [
+        (Kind::Bench, Package { name: bench::PACKAGE, folder: bench::FOLDER }, "bench", "--bench"),
+        (Kind::Example, EXAMPLES, "bin", "--bin"),
+    ] {
+        let programs = workspace::listed(package.folder, of)?;
+        let target = |own: &String| Target { kind, ..test(&package, own, own, &[flag, own]).named(own) };
+        targets.extend(programs.iter().map(target));
+    }
+    of_names(targets, names)
+}
+
+fn test(package: &Package, shown: &str, own: &str, flags: &[&str]) -> Target {
+    // Two packages may have a test program of the same name.
+    let folder = Path::new(package.folder).file_name().unwrap_or_default().to_string_lossy();
+    Target {
+        name: format!("{folder}.{shown}"),
+        kind: Kind::Test,
+        package: package.name.to_owned(),
+        own: own.to_owned(),
+        flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
+    }
+}
+
+/// The test programs that cargo finds in a folder: files, and folders with a `main.rs`.
+fn tests_in(folder: &Path) -> Result<Vec<String>, Error> {
+    let entries = fs::read_dir(folder).map_err(Error::io("read", folder))?;
+    let name = |path: &Path| {
+        let is_program = path.extension().is_some_and(|end| end == "rs") || path.join("main.rs").is_file();
+        is_program.then(|| path.file_stem().unwrap_or_default().to_string_lossy().into_owned())
+    };
+    let mut names: Vec<String> = entries.flatten().filter_map(|entry| name(&entry.path())).collect();
+    names.sort();
+    Ok(names)
 }
 
 fn of_names(targets: Vec<Target>, names: &[String]) -> Result<Vec<Target>, Error> {
@@ -82,80 +125,48 @@ fn of_names(targets: Vec<Target>, names: &[String]) -> Result<Vec<Target>, Error
     Ok(targets.into_iter().filter(is_chosen).collect())
 }
 
-fn of_package(package: &Value) -> Vec<Target> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let name = text(&package["name"]);
-    let manifest = text(&package["manifest_path"]);
-    let folder =
-        Path::new(&manifest).parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
-    let targets = package["targets"].as_array().into_iter().flatten();
-    let of = |target: &Value| {
-        let (own, is_tested) = (text(&target["name"]), TESTED.contains(&name.as_str()));
-        // Two packages may have a test program of the same name.
-        let (kind, shown, flags) = match target["kind"][0].as_str()? {
-            "lib" if is_tested => (Kind::Test, format!("{folder}.unit"), vec!["--lib".to_owned()]),
-            "test" if is_tested || (name.as_str(), own.as_str()) == (CORPUS.package, CORPUS.program) => {
-                (Kind::Test, format!("{folder}.{own}"), vec!["--test".to_owned(), own.clone()])
-            }
-            "bench" if name == bench::PACKAGE => {
-                (Kind::Bench, own.clone(), vec!["--bench".to_owned(), own.clone()])
-            }
-            "bin" if name == EXAMPLES => (Kind::Example, own.clone(), vec!["--bin".to_owned(), own.clone()]),
-            _ => return None,
-        };
-        Some(Target { name: shown, kind, package: name.clone(), own, flags })
-    };
-    targets.filter_map(of).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn targets() -> Vec<Target> {
-        let target = |kind: &str, name: &str| serde_json::json!({ "kind": [kind], "name": name });
-        let package = |name: &str, folder: &str, targets: &[Value]| {
-            let manifest = format!("/w/{folder}/Cargo.toml");
-            of_package(&serde_json::json!({ "name": name, "manifest_path": manifest, "targets": targets }))
-        };
-        [
-            package("ironwarp", "host", &[target("lib", "ironwarp"), target("test", "gemm")]),
-            package("ironwarp-reference", "crates/reference", &[target("test", "gemm")]),
-            package(bench::PACKAGE, "benches", &[target("lib", "x"), target("bench", "gemm")]),
-            package(EXAMPLES, "examples", &[target("bin", "search"), target("test", "hostile")]),
-            package(CORPUS.package, "checker", &[target("test", CORPUS.program), target("test", "seeds")]),
-        ]
-        .concat()
+    fn of(names: &[&str]) -> Result<Vec<Target>, Error> {
+        chosen(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
     }
 
     #[test]
     fn programs_that_launch_kernels_have_names() {
-        let names: Vec<String> = targets().into_iter().map(|target| target.name).collect();
-        assert_eq!(names, ["host.unit", "host.gemm", "gemm", "search", "checker.corpus"]);
+        let names: Vec<String> = of(&[]).unwrap().into_iter().map(|target| target.name).collect();
+        for name in
+            ["host.unit", "host.gemm", "driver.unit", "driver.software", "checker.corpus", "gemm", "search"]
+        {
+            assert!(names.iter().any(|own| own == name), "{name} in {names:?}");
+        }
+        // Folders without a program.
+        assert!(!names.iter().any(|own| own == "host.common" || own == "host.ui"), "{names:?}");
     }
 
     #[test]
     fn files_of_programs_are_known() {
         let built = |target: &Target, file: &str| target.is_built_as(Path::new(file));
-        let [unit, gemm, .., search, _] = &targets()[..] else { panic!() };
+        let [unit, gemm, search] =
+            ["host.unit", "host.gemm", "search"].map(|name| of(&[name]).unwrap().remove(0));
+        let [unit, gemm, search] = [&unit, &gemm, &search];
         assert!(built(unit, "/t/ironwarp-1a2b") && built(gemm, "/t/gemm-1a2b") && built(search, "/t/search"));
         assert!(!built(gemm, "/t/gemm_grouped-1a2b") && !built(unit, "/t/gemm-1a2b"));
     }
 
     #[test]
     fn names_choose_what_contains_them() {
-        let chosen = |names: &[&str]| {
-            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-            of_names(targets(), &names)
-        };
-        let gemm = chosen(&["gemm"]).unwrap();
-        assert_eq!(gemm.iter().map(|target| target.kind).collect::<Vec<_>>(), [Kind::Test, Kind::Bench]);
+        let gemm = of(&["gemm"]).unwrap();
+        let names: Vec<&str> = gemm.iter().map(|target| target.name.as_str()).collect();
+        assert_eq!(names, ["host.gemm", "gemm", "gemm_grouped"]);
+        assert_eq!([gemm[0].kind, gemm[1].kind], [Kind::Test, Kind::Bench]);
         assert_eq!(
             (gemm[0].package.as_str(), gemm[0].flags.join(" ")),
             ("ironwarp", "--test gemm".to_owned())
         );
-        assert_eq!(chosen(&[]).unwrap(), targets());
-        let told = chosen(&["host.gemm", "serch"]).unwrap_err().to_string();
+        assert_eq!(of(&["driver"]).unwrap()[0].package, "ironwarp-driver");
+        let told = of(&["host.gemm", "serch"]).unwrap_err().to_string();
         assert!(told.contains("serch") && told.contains("search"), "{told}");
     }
 }
