@@ -59,7 +59,7 @@ const CORPUS: Corpus = Corpus {
 pub const EXAMPLES: Package = Package { name: "ironwarp-examples", folder: "examples" };
 /// The benchmark that wants the archive of machine code.
 const OF_ARCHIVE: &str = "start";
-const LIMIT_MIB: u64 = 64;
+const LIMIT_MIB: u64 = 96;
 /// Where programs and PTX lie in the bundle, and the archive that the script unpacks them from.
 const PACKED: [&str; 4] = ["tests", "benches", "examples", "ptx"];
 const ARCHIVE: &str = "programs.tar.xz";
