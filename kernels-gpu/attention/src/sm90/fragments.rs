@@ -25,18 +25,6 @@ pub fn zero<F: Fragment>() -> F {
     unsafe { core::mem::zeroed() }
 }
 
-/// The first columns of a fragment, as a fragment.
-#[inline(always)]
-pub const fn first_columns<F: Fragment, G: Fragment>(fragment: &mut F) -> &mut G {
-    const {
-        assert!(G::N <= F::N);
-        // One f32 for each two columns of a row, of 64 rows and 128 threads.
-        assert!(size_of::<F>() as u32 == 2 * F::N && size_of::<G>() as u32 == 2 * G::N);
-    }
-    // SAFETY: accumulators are arrays of f32, of which this is the beginning.
-    unsafe { &mut *core::ptr::from_mut(fragment).cast() }
-}
-
 /// Steps of 8 columns of a fragment.
 #[inline(always)]
 pub const fn steps<F: Fragment>() -> usize {

@@ -23,8 +23,8 @@ pub const CONSUMER_KEYS: u32 = 64;
 pub const BLOCK_N: u32 = 2 * CONSUMER_KEYS;
 /// Threads of a block.
 pub const THREADS: u32 = (1 + CONSUMERS) * WARPGROUP;
-/// Buffers of dS: while one is multiplied, the next one is written; or the block's own keys, and those of the
-/// other block of its pair.
+/// Buffers of dS: while one is multiplied, the next one is written; or, of each turn that is kept, the
+/// block's own keys, and those of the other block of its pair.
 pub const SCORE_BUFFERS: u32 = 2;
 const ALIGN: u32 = 1024;
 
@@ -43,8 +43,9 @@ named_barriers! {
         Turn[2]: WITH_WARP threads,
         /// A consumer has added to them.
         Added[2]: WITH_WARP threads,
-        /// The weights of a tile lie in shared memory, for the other consumer.
-        Weights[1]: PAIR threads,
+        /// The weights of a tile lie in shared memory, for the other consumer. Of two turns, as that of dV
+        /// may be one ahead.
+        Weights[2]: PAIR threads,
     }
 }
 
@@ -91,6 +92,11 @@ pub trait Config: Copy + 'static {
     const PARTS: u32 = Self::PART_CONSUMERS * Self::BLOCKS;
     /// Boxes of keys of the other block of a pair, those of the columns of dQ that a block computes.
     const OTHER_BOXES: u32 = if Self::BLOCKS == 2 { Self::BOXES.div_ceil(2) } else { 0 };
+    /// Stages of queries and gradients.
+    const STAGES: u32 = if Self::HALVES_BOX { 3 } else { 2 };
+    /// Turns of which a pair of blocks keeps dS: while that of one is on its way or multiplied, that of the
+    /// next one is written, where there is room.
+    const SCORE_TURNS: u32 = if Self::HALVES_BOX { 2 } else { 1 };
     /// Bytes of a box of keys.
     const KEY_BOX: u32 = Self::BLOCK_KEYS * LINE_BYTES;
     /// Bytes of a box of queries.
@@ -165,7 +171,7 @@ shared_plan! {
         /// dO.
         gradients[Of::<C>::STAGES]: Gradients<C>,
         /// dS^T, keys by queries.
-        scores[SCORE_BUFFERS]: Scores<C>,
+        scores[SCORE_BUFFERS * C::SCORE_TURNS]: Scores<C>,
         /// L, with Q.
         logarithms[Of::<C>::STAGES]: Statistics<C>,
         /// D, with dO.
@@ -184,9 +190,9 @@ shared_plan! {
         results_full[C::RESULTS]: Mbarrier,
         /// Says that both consumers have written their part of dS, and read the one before; or that dS of
         /// both blocks of a pair is there.
-        scores_full: Mbarrier,
+        scores_full[C::SCORE_TURNS]: Mbarrier,
         /// Says that both blocks of a pair have read what this one wrote of dS.
-        scores_empty: Mbarrier,
+        scores_empty[C::SCORE_TURNS]: Mbarrier,
         /// The barriers of the stages of Q.
         query_pipeline: Pipeline<Of<C>>,
         /// The barriers of the stages of dO.
@@ -243,7 +249,14 @@ shared_bytes! {
 pub struct Of<C>(PhantomData<C>);
 
 impl<C: Config> Depth for Of<C> {
-    const STAGES: u32 = 2;
+    const STAGES: u32 = C::STAGES;
+}
+
+/// The depth of the ring of dS of a pair of blocks, for [`primitives`].
+pub struct OfScores<C>(PhantomData<C>);
+
+impl<C: Config> Depth for OfScores<C> {
+    const STAGES: u32 = C::SCORE_TURNS;
 }
 
 impl<C: Config> ClusterShape for Of<C> {

@@ -4,7 +4,7 @@ use cuda_std::tma::TensorMap;
 use cuda_std::warp::{FULL_MASK, sync_warp, warp_shuffle_idx};
 use cuda_std::wgmma::Accumulator;
 use cuda_std::{cluster, fence, grid, mbarrier, misc, registers, shared, thread, tma, wgmma};
-use primitives::pipeline::{Depth, Pipeline, PipelineState};
+use primitives::pipeline::{Pipeline, PipelineState};
 use primitives::shared_plan::SharedType;
 
 use super::arguments::Arguments;
@@ -85,9 +85,15 @@ unsafe fn make_barriers<C: Config>(shared: Plan<C>) {
     unsafe {
         mbarrier::init(shared.keys_full(0), 1);
         mbarrier::init(shared.values_full(0), 1);
-        mbarrier::init(shared.scores_full(), if C::BLOCKS == 2 { 1 } else { warps });
-        if C::BLOCKS == 2 {
-            mbarrier::init(shared.scores_empty(), C::PARTS * WARPS);
+        let of_scores = |turn: u32| {
+            mbarrier::init(shared.scores_full(turn), if C::BLOCKS == 2 { 1 } else { warps });
+            if C::BLOCKS == 2 {
+                mbarrier::init(shared.scores_empty(turn), C::PARTS * WARPS);
+            }
+        };
+        of_scores(0);
+        if C::SCORE_TURNS == 2 {
+            of_scores(1);
         }
         shared.query_pipeline().init(warps);
         shared.gradient_pipeline().init(warps);
@@ -247,7 +253,11 @@ impl<C: Config> Consumer<'_, C> {
                 return;
             }
             if C::BLOCKS == 2 {
-                self.run_in_pair(work.turns > 0);
+                if C::HALVES_BOX {
+                    self.run_three_boxes(work.turns > 0);
+                } else {
+                    self.run_in_pair(work.turns > 0);
+                }
                 return;
             }
             let mut gradients: [C::Gradient; 2] = [zero(), zero()];
@@ -407,7 +417,7 @@ impl<C: Config> Consumer<'_, C> {
         unsafe {
             sync_warp(FULL_MASK);
             if self.thread.is_multiple_of(32) {
-                mbarrier::arrive(self.shared.scores_full());
+                mbarrier::arrive(self.shared.scores_full(0));
             }
         }
     }
@@ -418,9 +428,9 @@ impl<C: Config> Consumer<'_, C> {
     /// As for [`run`].
     #[inline(always)]
     unsafe fn wait_for_scores(self, stage: u32) {
-        const { assert!(SCORE_BUFFERS == 2 && <Of<C> as Depth>::STAGES == 2, "a phase for each buffer") };
+        const { assert!(SCORE_BUFFERS == 2 && (C::BLOCKS == 2 || C::STAGES == 2), "a phase for each buffer") };
         // SAFETY: a barrier of this block, in whose round `n` buffer `n % 2` is shared.
-        unsafe { mbarrier::wait_parity(self.shared.scores_full(), stage) }
+        unsafe { mbarrier::wait_parity(self.shared.scores_full(0), stage) }
     }
 
     /// Starts the consumer's half of `dQ = dS K`.

@@ -29,8 +29,8 @@
 //! For short sequences one block goes through all keys of a head, so no zeros and no last kernel are needed
 //! ([`whole`]).
 //!
-//! For rows of more than 128 elements two blocks of a cluster share the keys out (`pair.rs`). There values
-//! may be shorter than keys ([`config::Config::VALUE_HEAD`]).
+//! For rows of more than 128 elements two blocks of a cluster share the keys out (`pair.rs`). Values may be
+//! shorter than keys there ([`config::Config::VALUE_HEAD`]; `three_boxes.rs`).
 //!
 //! The producer writes a ticket for each tile of queries to shared memory, from which consumers read its
 //! place when they need it: registers are for products.
@@ -53,5 +53,6 @@ pub mod order;
 mod pair;
 mod queries;
 mod results;
+mod three_boxes;
 pub mod whole;
 mod work;

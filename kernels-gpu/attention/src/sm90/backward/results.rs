@@ -11,7 +11,7 @@ use super::work::Work;
 use crate::problem::Strides;
 use crate::score::ScoreFunction;
 use crate::sm90::config::{BOX_COLUMNS, WARPGROUP};
-use crate::sm90::fragments::{Fragment, Rounded, first_columns, scale_rows};
+use crate::sm90::fragments::{Fragment, Rounded, scale_rows};
 
 impl<C: Config> Consumer<'_, C> {
     /// Stores dK and dV of the consumer's keys.
@@ -62,14 +62,7 @@ impl<C: Config> Consumer<'_, C> {
                 self.scale_values(&mut gradient);
             }
             Barrier::Two(0).sync();
-            if C::IS_OF_ONE_SIZE {
-                self.write_rows(&gradient, if is_keys { self.keys() } else { self.values() });
-            } else if is_keys {
-                self.write_rows(&gradient, self.keys());
-            } else {
-                let d_values: &mut C::ValueGradient = first_columns(&mut gradient);
-                self.write_rows(d_values, self.values());
-            }
+            self.write_rows(&gradient, if is_keys { self.keys() } else { self.values() });
             fence::proxy_async_shared();
             Barrier::Consumer(self.consumer).sync();
             if is_keys {
@@ -77,6 +70,40 @@ impl<C: Config> Consumer<'_, C> {
             } else {
                 self.send_values();
             }
+        }
+    }
+
+    /// Stores dK of a block's keys where dV is of another size: consumer 1 of a pair has it.
+    ///
+    /// # Safety
+    /// As for [`store`](Self::store); consumer 0 calls [`store_values`](Self::store_values).
+    #[inline(always)]
+    pub(super) unsafe fn store_keys(self, mut d_keys: C::Gradient) {
+        // SAFETY: as above.
+        unsafe {
+            self.scale_keys(&mut d_keys);
+            Barrier::Two(0).sync();
+            self.write_rows(&d_keys, self.keys());
+            fence::proxy_async_shared();
+            Barrier::Consumer(self.consumer).sync();
+            self.send_keys();
+        }
+    }
+
+    /// Stores dV of a block's keys where it is of another size than dK.
+    ///
+    /// # Safety
+    /// As for [`store`](Self::store); consumer 1 calls [`store_keys`](Self::store_keys).
+    #[inline(always)]
+    pub(super) unsafe fn store_values(self, mut d_values: C::ValueGradient) {
+        // SAFETY: as above.
+        unsafe {
+            self.scale_values(&mut d_values);
+            Barrier::Two(0).sync();
+            self.write_rows(&d_values, self.values());
+            fence::proxy_async_shared();
+            Barrier::Consumer(self.consumer).sync();
+            self.send_values();
         }
     }
 
@@ -88,7 +115,7 @@ impl<C: Config> Consumer<'_, C> {
 
     /// dV by the factor of weights that are kept.
     #[inline(always)]
-    fn scale_values(self, d_values: &mut C::Gradient) {
+    fn scale_values<F: Fragment>(self, d_values: &mut F) {
         if let Some(dropout) = self.function.dropout() {
             scale_rows(d_values, [dropout.scale; 2]);
         }

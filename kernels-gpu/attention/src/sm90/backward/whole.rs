@@ -92,7 +92,7 @@ unsafe fn make_barriers<C: Config>(shared: Plan<C>) {
             mbarrier::init(shared.results_full(place), CONSUMERS * WARPS);
             place += 1;
         }
-        mbarrier::init(shared.scores_full(), CONSUMERS * WARPS);
+        mbarrier::init(shared.scores_full(0), CONSUMERS * WARPS);
         shared.query_pipeline().init(CONSUMERS * WARPS);
         shared.gradient_pipeline().init(CONSUMERS * WARPS);
         mbarrier::fence_init();
