@@ -181,6 +181,27 @@ impl Rounded {
         });
     }
 
+    /// Reads it where [`write`](Self::write), or the copy engine, has written it.
+    ///
+    /// # Safety
+    /// The whole warp calls it, `thread` being the number in the warpgroup; the lines have been written.
+    #[inline(always)]
+    pub unsafe fn read<F: Fragment>(&mut self, from: u32, box_bytes: u32, thread: u32) {
+        let (lane, warp) = (thread % 32, thread / 32);
+        let row = warp * 16 + lane % 16;
+        let line = from + row * LINE_BYTES;
+        let (unit, flip) = (lane / 16, row % 8);
+        unroll!(INDEX in 0..16, {
+            if INDEX < steps::<F>() / 2 {
+                let column = INDEX as u32 * STEP;
+                let unit = unit + column % BOX_COLUMNS / 8;
+                let address = line + column / BOX_COLUMNS * box_bytes + (unit ^ flip) * layout::UNIT_BYTES;
+                // SAFETY: the caller's word; a line of a box.
+                self.0[INDEX] = unsafe { matrix::ldmatrix_x4(address) };
+            }
+        });
+    }
+
     /// Two neighbours, of which the fragment has this many before them.
     #[inline(always)]
     pub fn pair<E: Element16>(&self, pair: usize) -> [f32; 2] {
@@ -258,6 +279,29 @@ pub unsafe fn multiply<E: Operand, F: Fragment, const ADD: bool>(
                     wgmma::mma_overwrite::<E, E, F, 0, 0>(acc, a, b);
                 } else {
                     wgmma::mma::<E, E, F, 0, 0>(acc, a, b, true);
+                }
+            }
+        }
+    });
+}
+
+/// Starts `acc = A B^T`, where columns of B are k, as many as `G` has, which are those of A.
+///
+/// # Safety
+/// As for [`wgmma::mma_ra_overwrite`]; B has as many lines as the accumulator has columns.
+#[inline(always)]
+pub unsafe fn multiply_kept<E: Operand, G: Fragment, F: Fragment>(acc: &mut F, a: &Rounded, b: Boxes) {
+    let start = b.descriptor();
+    unroll!(INDEX in 0..16, {
+        if INDEX < steps::<G>() / 2 {
+            let (piece, inside) = ((INDEX / BOX_STEPS) as u32, (INDEX % BOX_STEPS) as u32 * K_BYTES);
+            let b = advance(start, piece * b.stride + inside);
+            // SAFETY: the caller's contract.
+            unsafe {
+                if INDEX == 0 {
+                    wgmma::mma_ra_overwrite::<E, E, F, 0>(acc, &a.0[INDEX], b);
+                } else {
+                    wgmma::mma_ra::<E, E, F, 0>(acc, &a.0[INDEX], b, true);
                 }
             }
         }
