@@ -33,9 +33,9 @@ pub(super) unsafe fn init<C: Config>(block: Block<C>) {
         block.shared.pipeline().init_for(arrivals, consumers * block.peers());
         let mut consumer = 0;
         while consumer < C::CONSUMERS {
-            unroll!(SUBTILE in 0..2, {
-                mbarrier::init(block.shared.source(consumer).subtile(SUBTILE as u32), 1);
-            });
+            unroll!(PLACE in 0..4, { if (PLACE as u32) < C::PLACES {
+                mbarrier::init(block.shared.source(consumer).subtile(PLACE as u32), 1);
+            } });
             consumer += 1;
         }
         if C::CLUSTER_K > 1 {

@@ -91,21 +91,21 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     pub(super) unsafe fn store_by_column(&self, sums: &C::Stored, mut fusion: F, tile: TileCoord) {
         let place = self.place();
         let (lines, spot) = (Lines::new::<C>(place.thread), Spot::new::<C>(place.thread));
+        // SAFETY: the caller's contract.
+        let factor = unsafe { fusion.factor() };
         let mut index = 0;
         while index < Self::TILE_SUBTILES {
             let (group, column) = (index / Self::SUBTILES, index % Self::SUBTILES * WIDE_COLUMNS);
             let mut x = subtile_of::<C>(sums, index);
             let vector = place.shared.column_vector(column + spot.column);
             let to = Self::subtile(place, index);
-            let mut source = [[0.0; 2]; WIDE_PAIRS];
             // SAFETY: the whole warpgroup is here, with elements of the product. What is added has been asked
             // for, and a warp's lines of a subtile are its own; else what was in its place has left.
             unsafe {
-                if self.is_brought(tile) {
+                fusion.apply_by_column(factor, vector, &mut x, || {
                     self.wait_source(place, index);
-                    source = lines.read_pairs::<<C::Operands as Operands>::Element16>(to);
-                }
-                fusion.apply_by_column(vector, &mut x, &source);
+                    lines.read_pairs::<<C::Operands as Operands>::Element16>(to)
+                });
                 let at = in_result::<C>(tile, group, column);
                 if self.is_narrow() {
                     fusion.narrow(&mut x);

@@ -14,7 +14,7 @@ use super::cluster_split_k::Inbox;
 use super::column_store::WIDE_COLUMNS;
 use super::direct::{CHUNK, MOST_CHUNKS};
 use super::operands::{AccumulatorTile, GROUP_ROWS, Operands};
-pub use super::subtile::{SUBTILES, SourceBarriers, Subtile};
+pub use super::subtile::{MOST_PLACES, SUBTILES, SourceBarriers, Subtile};
 use super::tile_scheduler::GemmShape;
 
 /// Threads of a warpgroup.
@@ -114,6 +114,14 @@ pub trait Config: Copy + 'static {
     };
     /// Columns of that.
     const CHUNK_COLUMNS: u32 = Self::CHUNK_STEPS * STEP;
+    /// Places for subtiles that a consumer has. Consumers that take turns store while the other one
+    /// multiplies, and a copy out of a place waits behind those that fill stages. So theirs are as many as a
+    /// tile of 128 x 128 has subtiles, for a stage less, if registers suffice. (8-bit operands have fewer
+    /// stages of k: there a stage is worth more.)
+    const PLACES: u32 = {
+        let has_room = Self::PING_PONG && Self::ACCUMULATORS <= MOST_BESIDE_WIDE_CHUNKS;
+        if has_room && <Self::Operands as Operands>::BLOCK_K < LINE_BYTES { MOST_PLACES } else { SUBTILES }
+    };
     /// Whether rows of the result that begin anywhere leave over shared memory, if registers suffice.
     const BY_ROWS: bool = !Self::TRANSPOSED && Self::ACCUMULATORS <= MOST_BESIDE_WIDE_CHUNKS;
     /// Whether whole tiles go through a fusion by columns alone in subtiles, if registers suffice.
@@ -246,10 +254,10 @@ shared_bytes! {
 }
 
 shared_plan! {
-    /// The shared memory of a consumer's epilogue. The result leaves through two subtiles.
+    /// The shared memory of a consumer's epilogue. The result leaves through subtiles.
     pub struct EpiloguePlan<C: Config> {
-        /// One fills while the other leaves.
-        subtile[SUBTILES]: Subtile<C>,
+        /// One fills while the others leave.
+        subtile[C::PLACES]: Subtile<C>,
         /// A number for each column of the result: the bias.
         column_vector[C::RESULT_COLUMNS]: f32,
     }

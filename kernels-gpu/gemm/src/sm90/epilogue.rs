@@ -16,7 +16,7 @@ use primitives::warp::{LANES, uniform};
 
 use super::barriers::Barrier;
 use super::config::{
-    Block, Config, ELEMENT16_BYTES, EpiloguePlan, SUBTILES, SourceBarriers, WARPGROUP, WARPS,
+    Block, Config, ELEMENT16_BYTES, EpiloguePlan, MOST_PLACES, SUBTILES, SourceBarriers, WARPGROUP, WARPS,
 };
 use super::f32_store::{F32_BYTES, F32_ROWS};
 use super::fusion::{Columns, Fusion};
@@ -163,7 +163,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> Epilogue<C> for Store
                 place.by_one(|| {
                     tma::wait_group_read::<0>();
                     let mut index = 0;
-                    while index < SUBTILES && index < Self::TILE_SUBTILES {
+                    while index < C::PLACES && index < Self::TILE_SUBTILES {
                         self.load_source(place, tile, index);
                         index += 1;
                     }
@@ -282,7 +282,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     /// Where the tile's subtile of this number is.
     #[inline(always)]
     pub(super) fn subtile(place: Place<C>, index: u32) -> u32 {
-        place.shared.subtile(index % SUBTILES)
+        place.shared.subtile(index % C::PLACES)
     }
 
     /// Waits until the copy engine no longer reads the place of the tile's subtile of this number.
@@ -291,14 +291,20 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     /// All threads of the consumer call it, with the same `index`.
     #[inline(always)]
     pub(super) unsafe fn begin_subtile(&self, place: Place<C>, index: u32) {
-        const { assert!(SUBTILES == 2) };
-        // SAFETY: the copy that read it is done: the one before the last, or the last one of another tile.
+        const { assert!(C::PLACES == SUBTILES || C::PLACES == MOST_PLACES) };
+        if C::PLACES == MOST_PLACES && index > 0 && index < C::PLACES {
+            return;
+        }
+        // SAFETY: the copy that read it is done: all of another tile, which is so of the next places too, or
+        // the one of this tile that was first of so many.
         unsafe {
             place.by_one(|| {
                 if index == 0 {
                     tma::wait_group_read::<0>();
+                } else if C::PLACES == SUBTILES {
+                    tma::wait_group_read::<{ SUBTILES - 1 }>();
                 } else {
-                    tma::wait_group_read::<1>();
+                    tma::wait_group_read::<{ MOST_PLACES - 1 }>();
                 }
             });
             place.sync();

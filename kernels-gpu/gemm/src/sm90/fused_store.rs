@@ -19,7 +19,7 @@ use cuda_std::{convert, mbarrier, misc, tma, vector};
 use primitives::shared_plan::SharedType;
 use primitives::unroll;
 
-use super::config::{Config, ELEMENT16_BYTES, EpiloguePlan, SUBTILES, Subtile};
+use super::config::{Config, ELEMENT16_BYTES, EpiloguePlan, Subtile};
 use super::epilogue::{Output, OutputFlag, OutputFormat, OutputType, Place, StoreEpilogue, in_result};
 use super::fusion::{FragmentCoord, Fusion, Pairs, aligned, each_pair};
 use super::operands::{AccumulatorTile, Element16, Operands};
@@ -71,7 +71,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     #[inline(always)]
     pub(super) unsafe fn load_source(&self, place: Place<C>, tile: TileCoord, index: u32) {
         let at = in_result::<C>(tile, index / Self::SUBTILES, index % Self::SUBTILES * C::STORE_COLUMNS);
-        let full = place.source.subtile(index % SUBTILES);
+        let full = place.source.subtile(index % C::PLACES);
         // SAFETY: the caller's contract; a box is as long as a subtile, also where it lies outside of the
         // matrix in part.
         unsafe {
@@ -87,9 +87,9 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     /// The barrier of that place is made, and a load of the subtile has been asked for or will be.
     #[inline(always)]
     pub(super) unsafe fn wait_source(&self, place: Place<C>, index: u32) {
-        let full = place.source.subtile(index % SUBTILES);
+        let full = place.source.subtile(index % C::PLACES);
         // SAFETY: it has been asked for, or will be.
-        unsafe { mbarrier::wait_parity(full, index / SUBTILES % 2) }
+        unsafe { mbarrier::wait_parity(full, index / C::PLACES % 2) }
     }
 
     /// Makes the phases of each place's barrier an even number, so that each tile's first one is an even one:
@@ -103,8 +103,8 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
             return;
         }
         let mut subtile = 0;
-        while subtile < SUBTILES {
-            let phases = (Self::TILE_SUBTILES + SUBTILES - 1 - subtile) / SUBTILES;
+        while subtile < C::PLACES {
+            let phases = (Self::TILE_SUBTILES + C::PLACES - 1 - subtile) / C::PLACES;
             if phases % 2 == 1 {
                 // SAFETY: the barrier's phases are over, and all threads have seen that.
                 unsafe { mbarrier::arrive(place.source.subtile(subtile)) }
@@ -121,14 +121,14 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     /// its copy to C is committed. The map of the source describes memory that is valid for reads.
     #[inline(always)]
     pub(super) unsafe fn load_source_behind(&self, place: Place<C>, tile: TileCoord, index: u32) {
-        if index == 0 || index - 1 + SUBTILES >= Self::TILE_SUBTILES {
+        if index == 0 || index - 1 + C::PLACES >= Self::TILE_SUBTILES {
             return;
         }
         // SAFETY: the caller's contract; the last copies were those of the subtile before.
         unsafe {
             place.by_one(|| {
                 tma::wait_group_read::<0>();
-                self.load_source(place, tile, index - 1 + SUBTILES);
+                self.load_source(place, tile, index - 1 + C::PLACES);
             });
         }
     }

@@ -13,6 +13,7 @@ use super::config::WARPGROUP;
 use super::epilogue::{Output, OutputFlag, OutputParams, OutputType};
 use super::operands::Element16;
 use super::subtile::Slots;
+use super::vectors::Vectors;
 use crate::element::Type;
 use crate::epilogue::{Activation, EpilogueParams, Fast, GroupInputs, Precision, Visitor};
 
@@ -134,18 +135,29 @@ pub trait Fusion: Copy {
 
     /// As [`apply`](Fusion::apply), for the pairs of a subtile, and for launches with
     /// [`OutputFlag::ByColumn`] alone. `vector` is the shared address of the first pair's
-    /// [`Columns::vector`]. With [`OutputFlag::SourceByTma`] `source` has the pairs' elements of
-    /// [`Maps::source`](super::mainloop::Maps::source).
+    /// [`Columns::vector`], `factor` that of [`factor`](Fusion::factor). With [`OutputFlag::SourceByTma`]
+    /// `source` waits for the pairs' elements of [`Maps::source`](super::mainloop::Maps::source) and reads
+    /// them; else it is not called.
     ///
     /// # Safety
     /// As for [`apply`](Fusion::apply).
     #[inline(always)]
     unsafe fn apply_by_column(
         &mut self,
+        _factor: f32,
         _vector: u32,
         _x: &mut Pairs<WIDE_PAIRS>,
-        _source: &Pairs<WIDE_PAIRS>,
+        _source: impl Fn() -> Pairs<WIDE_PAIRS>,
     ) {
+    }
+
+    /// Factor of the product of a tile, for [`apply_by_column`](Fusion::apply_by_column): read once a tile.
+    ///
+    /// # Safety
+    /// As for [`enter`](Fusion::enter), which has been called.
+    #[inline(always)]
+    unsafe fn factor(&self) -> f32 {
+        1.0
     }
 
     /// Whether that takes what the copy engine brings; else such launches go through
@@ -206,121 +218,6 @@ impl<H> Clone for StandardFusion<'_, H> {
 }
 
 impl<H> Copy for StandardFusion<'_, H> {}
-
-/// Rows of numbers in global memory, f32 or `H`.
-struct Vectors<H> {
-    /// First element, or null.
-    data: *const u8,
-    /// Elements from a row to the next.
-    row: u64,
-    /// Elements from a matrix to the next.
-    matrix: u64,
-    /// f32, else `H`.
-    is_f32: bool,
-    /// Every row begins at a multiple of two elements' size, and as many are read as two divides.
-    paired: bool,
-    element: PhantomData<H>,
-}
-
-impl<H> Clone for Vectors<H> {
-    #[inline(always)]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<H> Copy for Vectors<H> {}
-
-impl<H: Element16> Vectors<H> {
-    #[inline(always)]
-    const fn new(data: *const u8, row: u64, matrix: u64, is_f32: bool, paired: bool) -> Self {
-        Self { data, row, matrix, is_f32, paired, element: PhantomData }
-    }
-
-    /// Adds the elements that `at` counts, times a factor, from where the copy engine has put them, if it
-    /// has.
-    ///
-    /// # Safety
-    /// They can be read.
-    #[inline(always)]
-    unsafe fn add<const N: usize>(
-        self,
-        at: FragmentCoord,
-        source: Option<Slots>,
-        factor: f32,
-        x: &mut Pairs<N>,
-    ) {
-        if let Some(slots) = source {
-            let mut addend = [[0.0; 2]; N];
-            // SAFETY: the pairs' places in the subtile.
-            each_pair!(PAIR of N { addend[PAIR] = H::unpack(unsafe { vector::load_shared(slots.address(PAIR)) }); });
-            return add(x, factor, addend);
-        }
-        // Which way is asked once, so that the pairs' latencies overlap; each adds by itself, so that not all
-        // has to wait in registers. Nor is it asked by a branch which elements there are: each would wait for
-        // its load. Pointers of the parameters are not known to be global; `vector` knows.
-        // SAFETY: the caller's contract; pairs are aligned as `paired` says.
-        unsafe {
-            match (self.is_f32, self.paired && at.width == 2) {
-                (false, true) => add(
-                    x,
-                    factor,
-                    self.pairs(at, |from, count| {
-                        H::unpack(vector::load_if(aligned(from.cast_mut().cast::<u32>()), count > 0))
-                    }),
-                ),
-                (false, false) => add(
-                    x,
-                    factor,
-                    self.pairs(at, |from, count| {
-                        let half = |index| {
-                            let from = from.cast::<u16>().wrapping_add(index as usize);
-                            u32::from(vector::load_b16_if(from, count > index))
-                        };
-                        H::unpack(half(0) | half(1) << u16::BITS)
-                    }),
-                ),
-                (true, _) => add(
-                    x,
-                    factor,
-                    self.pairs(at, |from, count| {
-                        [0, 1].map(|index| {
-                            vector::load_if(from.cast::<f32>().wrapping_add(index as usize), count > index)
-                        })
-                    }),
-                ),
-            }
-        }
-    }
-
-    /// Address of an element of the first pairs' column. The row passes by the compiler: what ways have in
-    /// common it would compute ahead of them all, and keep.
-    #[inline(always)]
-    fn address(self, at: FragmentCoord, pair: usize, bytes: u64) -> *const u8 {
-        let row = u64::from(at.batch) * self.matrix + u64::from(misc::opaque(at.row(pair))) * self.row;
-        self.data.wrapping_add(((row + u64::from(at.column)) * bytes) as usize)
-    }
-
-    /// The pairs at `at`: `read` gets the address of each and the number of its elements that `at` counts.
-    ///
-    /// # Safety
-    /// The elements that `at` counts are inside of the matrix, and `read` may read them.
-    #[inline(always)]
-    unsafe fn pairs<const N: usize>(
-        self,
-        at: FragmentCoord,
-        read: impl Fn(*const u8, u32) -> [f32; 2],
-    ) -> Pairs<N> {
-        let bytes = if self.is_f32 { size_of::<f32>() } else { size_of::<u16>() };
-        let rows = [0, 1].map(|pair| self.address(at, pair, bytes as u64));
-        let mut x = [[0.0; 2]; N];
-        each_pair!(PAIR of N {
-            let across = (at.column(PAIR) - at.column) as usize;
-            x[PAIR] = read(rows[PAIR % 2].wrapping_add(across * bytes), at.count(PAIR));
-        });
-        x
-    }
-}
 
 /// The place of a pair. A device faults where that is not aligned to its size; the executor would not, since
 /// it does not see the alignment of plain loads and stores.
@@ -402,7 +299,7 @@ fn scale<const N: usize>(x: &mut Pairs<N>, factor: f32) {
 }
 
 #[inline(always)]
-fn add<const N: usize>(x: &mut Pairs<N>, factor: f32, addend: Pairs<N>) {
+pub(super) fn add<const N: usize>(x: &mut Pairs<N>, factor: f32, addend: Pairs<N>) {
     each_pair!(PAIR of N {
         let ([a, b], [c, d]) = (x[PAIR], addend[PAIR]);
         x[PAIR] = [fastmath::fma(factor, c, a), fastmath::fma(factor, d, b)];
@@ -520,14 +417,25 @@ impl<H: Element16> Fusion for StandardFusion<'_, H> {
     const TAKES_SOURCE: bool = true;
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    unsafe fn apply_by_column(&mut self, vector: u32, x: &mut Pairs<WIDE_PAIRS>, source: &Pairs<WIDE_PAIRS>) {
-        let EpilogueParams { alpha, beta, activation, residual, .. } = *self.params;
-        let GroupInputs { bias, scale_a, scale_b } = self.inputs;
-        // SAFETY: the caller's contract, and what the pointers' owners say.
+    unsafe fn factor(&self) -> f32 {
+        let GroupInputs { scale_a, scale_b, .. } = self.inputs;
+        // SAFETY: what the pointers' owners say.
+        unsafe { self.params.alpha * factor(scale_a) * factor(scale_b) }
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    unsafe fn apply_by_column(
+        &mut self,
+        alpha: f32,
+        vector: u32,
+        x: &mut Pairs<WIDE_PAIRS>,
+        source: impl Fn() -> Pairs<WIDE_PAIRS>,
+    ) {
+        let EpilogueParams { beta, activation, residual, .. } = *self.params;
+        // SAFETY: the caller's contract.
         unsafe {
-            let alpha = alpha * factor(scale_a) * factor(scale_b);
             let mut addends = [[0.0; 2]; WIDE_PAIRS / 2];
-            if !bias.is_null() {
+            if !self.inputs.bias.is_null() {
                 unroll!(STEP_OF in 0..8, {
                     addends[STEP_OF] = vector::load_shared_v2(vector + STEP_OF as u32 * STEP * WORD);
                 });
@@ -538,7 +446,7 @@ impl<H: Element16> Fusion for StandardFusion<'_, H> {
             });
         }
         if self.output.format().has(OutputFlag::SourceByTma) && residual.is_null() {
-            add_wide(x, beta, source);
+            add_wide(x, beta, &source());
         }
         match Activation::from_code(activation) {
             Activation::Relu => map_wide(x, Fast::relu),
@@ -547,7 +455,7 @@ impl<H: Element16> Fusion for StandardFusion<'_, H> {
             _ => {}
         }
         if self.output.format().has(OutputFlag::SourceByTma) && !residual.is_null() {
-            add_wide(x, 1.0, source);
+            add_wide(x, 1.0, &source());
         }
     }
 

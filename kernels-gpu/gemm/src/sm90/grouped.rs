@@ -127,9 +127,21 @@ impl<H: Element16> Fusion for GroupFusion<'_, H> {
     const BY_COLUMN: bool = true;
 
     #[inline(always)]
-    unsafe fn apply_by_column(&mut self, vector: u32, x: &mut Pairs<WIDE_PAIRS>, source: &Pairs<WIDE_PAIRS>) {
+    unsafe fn factor(&self) -> f32 {
         // SAFETY: the caller's contract is the same.
-        unsafe { self.fusion.apply_by_column(vector, x, source) }
+        unsafe { self.fusion.factor() }
+    }
+
+    #[inline(always)]
+    unsafe fn apply_by_column(
+        &mut self,
+        factor: f32,
+        vector: u32,
+        x: &mut Pairs<WIDE_PAIRS>,
+        source: impl Fn() -> Pairs<WIDE_PAIRS>,
+    ) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.fusion.apply_by_column(factor, vector, x, source) }
     }
 
     #[inline(always)]

@@ -125,3 +125,4 @@ pub mod subtile;
 pub mod tile_scheduler;
 #[cfg(feature = "kernels")]
 pub mod training;
+mod vectors;

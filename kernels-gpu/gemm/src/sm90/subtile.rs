@@ -10,8 +10,10 @@ use super::operands::{AccumulatorTile, Element16, GROUP_ROWS, Operands};
 use primitives::shared_plan::Mbarrier;
 use primitives::{shared_bytes, shared_plan, unroll};
 
-/// Subtiles that a consumer has room for.
+/// Subtiles that every consumer has room for.
 pub const SUBTILES: u32 = 2;
+/// Those that a consumer has room for at most ([`Config::PLACES`]).
+pub const MOST_PLACES: u32 = 4;
 
 shared_bytes! {
     /// 64 rows of a consumer's tile, in 16-bit elements; of half as many columns in f32.
@@ -19,10 +21,10 @@ shared_bytes! {
 }
 
 shared_plan! {
-    /// A barrier for each subtile of a consumer.
+    /// A barrier for each of a consumer's places for a subtile.
     pub struct SourceBarriers {
-        /// Says that what is added has come to this subtile.
-        subtile[SUBTILES]: Mbarrier,
+        /// Says that what is added has come to this place.
+        subtile[MOST_PLACES]: Mbarrier,
     }
 }
 

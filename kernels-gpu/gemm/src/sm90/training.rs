@@ -105,6 +105,8 @@ impl<'a, C: Config<EpiloguePlan = EpiloguePlan<C>>, H: Element16, const IS_GRADI
         let place = store.place();
         let (lines, spot) = (Lines::new::<C>(place.thread), Spot::new::<C>(place.thread));
         let activation = Activation::from_code(self.params.activation);
+        // SAFETY: the caller's contract.
+        let factor = unsafe { fusion.factor() };
         let mut index = 0;
         while index < Self::ALL {
             let (group, column) = (index / Self::ACROSS, index % Self::ACROSS * WIDE_COLUMNS);
@@ -114,7 +116,7 @@ impl<'a, C: Config<EpiloguePlan = EpiloguePlan<C>>, H: Element16, const IS_GRADI
             // copy of what was in its place.
             unsafe {
                 let vector = place.shared.column_vector(column + spot.column);
-                fusion.apply_by_column(vector, &mut x, &[[0.0; 2]; WIDE_PAIRS]);
+                fusion.apply_by_column(factor, vector, &mut x, || [[0.0; 2]; WIDE_PAIRS]);
                 store.store_wide::<H>(store.maps.source, place, lines, (2 * index, at), &x);
                 activation.visit::<Fast>(Apply(&mut x));
                 store.store_wide::<H>(store.maps.c, place, lines, (2 * index + 1, at), &x);
