@@ -25,6 +25,10 @@ pub(crate) const ARCH: Arch = Arch { major: 9, minor: 0 };
 
 /// Multiprocessors' worth of tiles that run at a time, for the height of a raster group.
 const TILES_AT_ONCE: f64 = 132.0;
+/// Bytes of C from which on it leaves the L2 cache for memory while a product goes on.
+const LARGE_RESULT: f64 = 32e6;
+/// Bytes of C for one of A and B from which on a product does little but store.
+const ALL_RESULT: f64 = 12.0;
 
 /// Whole waves of the first of two bands, at most: of more of them the rest is too small a part.
 const MOST_WAVES: u32 = 12;
@@ -563,13 +567,29 @@ fn box_of(side: u32, tile: u32, sharers: u32) -> u32 {
     (1..=MOST_BOXES).filter(can).min_by_key(cost).map_or(part, |boxes| part / boxes)
 }
 
-/// Rows of clusters' tiles of a raster group: those under way at a time then make a square.
-pub(super) fn raster_group(entry: &Entry, width: u32) -> u32 {
+/// Rows of clusters' tiles of a raster group: those under way at a time make a square, so that they share
+/// their operands in the L2 cache. Where what moves is C, they are tiles of the same rows of C: then its
+/// lines are whole when they leave the cache for memory.
+pub(super) fn raster_group(entry: &Entry, width: u32, problem: &Problem, view: &View) -> u32 {
     let [block_m, ..] = entry.block;
     let [across_m, across_n, _] = entry.cluster;
-    let ratio = f64::from(width * across_n) / f64::from(block_m * across_m);
+    let tile_m = block_m * across_m;
+    if is_all_result(problem) {
+        return if entry.transposed { view.m.div_ceil(tile_m).max(1) } else { 1 };
+    }
+    let ratio = f64::from(width * across_n) / f64::from(tile_m);
     let at_once = TILES_AT_ONCE / f64::from(blocks(entry));
     ((at_once * ratio).sqrt().round() as u32).max(1)
+}
+
+/// Is C larger than a cache, and A and B next to nothing beside it?
+fn is_all_result(problem: &Problem) -> bool {
+    let Problem { m, n, k, a, b, c, .. } = problem;
+    let bytes =
+        |rows: u32, columns: u32, dtype: DType| f64::from(rows) * f64::from(columns) * dtype.size() as f64;
+    let result = bytes(*m, *n, c.dtype);
+    let operands = bytes(*m, *k, a.dtype) + bytes(*k, *n, b.dtype);
+    result >= LARGE_RESULT && result >= ALL_RESULT * operands
 }
 
 #[cfg(test)]

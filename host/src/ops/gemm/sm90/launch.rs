@@ -90,7 +90,8 @@ pub(super) fn launch_parts(
     let [map_c, map_source] = result_maps(entry, problem, c_view, &epilogue, map_a)?;
     let (output, data) = (output(entry, problem, c_view), c.data.view().within());
     let transposed = problem.c.order == Order::Columns;
-    let whole = GemmShape::new([view.m, view.n, problem.k], problem.batch, raster_group(entry, width));
+    let group = raster_group(entry, width, problem, &view);
+    let whole = GemmShape::new([view.m, view.n, problem.k], problem.batch, group);
     let [across_m, across_n, _] = entry.cluster;
     let cluster = [across_m, across_n];
     let shape = GemmShape { part_k, products, box_m: rows_a, box_n: rows_b, tile_n: width, cluster, ..whole };

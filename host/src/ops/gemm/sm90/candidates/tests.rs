@@ -1,6 +1,8 @@
 //! Rules by which kernels are offered.
 
-use super::{Source, box_of, f32_by_tma, is_by_column, is_copied, is_plain, resident, source};
+use super::{
+    Source, View, box_of, f32_by_tma, is_by_column, is_copied, is_plain, raster_group, resident, source,
+};
 use crate::ops::gemm::EpilogueDesc;
 use crate::ops::gemm::problem::{Operand, Order, Precision, Problem};
 use crate::ops::gemm::select::DeviceCapabilities;
@@ -85,6 +87,27 @@ fn f32_that_is_the_product_is_copied_in_whole_units() {
         EpilogueDesc { activation: Activation::Relu, ..none },
     ] {
         assert!(!by(Kind::Dense, c, 64, epilogue), "{epilogue:?}");
+    }
+}
+
+#[test]
+fn tiles_of_a_large_result_go_along_its_rows() {
+    let lies = Operand { dtype: DType::BF16, order: Order::Rows, leading: 0, batch_stride: 0, alignment: 16 };
+    let group = |transposed: bool, [m, n, k]: [u32; 3]| {
+        let is_taken = |entry: &&Entry| entry.kind == Kind::Dense && entry.transposed == transposed;
+        let entry = TABLE.iter().find(is_taken).unwrap();
+        let (precision, epilogue) = (Precision::F32, EpilogueDesc::default());
+        let problem = Problem { m, n, k, batch: 1, a: lies, b: lies, c: lies, precision, epilogue };
+        let view = View::new(&problem, transposed);
+        (raster_group(entry, entry.block[1], &problem, &view), view.m.div_ceil(entry.block[0]))
+    };
+    // 537 MB of C, 8 MB of A and B.
+    let stores = [16_384, 16_384, 128];
+    assert_eq!(group(false, stores).0, 1);
+    let (of_transpose, all) = group(true, stores);
+    assert_eq!(of_transpose, all, "columns of the kernel's tiles are rows of C");
+    for [m, n, k] in [[16_384, 16_384, 4096], [1024, 1024, 8]] {
+        assert!(group(false, [m, n, k]).0 > 1, "C is a small part, or stays in the cache: {m} x {n} x {k}");
     }
 }
 
