@@ -192,6 +192,7 @@ const LONG_TESTS: &[&str] = &[
     "port::a_project_builds_and_runs_with_its_manifest_changed_alone",
     // Another, which builds the executor and the device's `core`.
     "a_new_project_builds_and_its_tests_run_under_the_checker",
+    "ptx_comes_with_the_device_compiler",
     // Packages once more, in one codegen unit each.
     "instrumented::every_access_of_a_checked_package_has_its_callback",
     // The packages, and a project that compiles them all.

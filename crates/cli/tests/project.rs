@@ -68,15 +68,21 @@ fn edit(path: &Path, from: &str, to: &str) {
     fs::write(path, text.replace(from, to)).unwrap();
 }
 
-/// Writes the project, for one architecture, with a test of the kernel.
-fn written(around: &Path) -> PathBuf {
-    let shown = good(&["new", "blur", "--ironwarp", REPOSITORY], around);
-    assert!(shown.contains("wrote blur\n") && shown.contains("cargo test"), "{shown}");
-    let project = around.join("blur");
+/// Writes a project for one architecture.
+fn new_project(around: &Path, name: &str) -> PathBuf {
+    let shown = good(&["new", name, "--ironwarp", REPOSITORY], around);
+    assert!(shown.contains(&format!("wrote {name}\n")) && shown.contains("cargo test"), "{shown}");
+    let project = around.join(name);
     // Dependencies that are here already.
     fs::copy(Path::new(REPOSITORY).join("Cargo.lock"), project.join("Cargo.lock")).unwrap();
+    edit(&project.join("kernels/Cargo.toml"), "\"sm_80\", \"sm_90a\"", "\"sm_80\"");
+    project
+}
+
+/// Writes the project, with a test of the kernel.
+fn written(around: &Path) -> PathBuf {
+    let project = new_project(around, "blur");
     let manifest = project.join("kernels/Cargo.toml");
-    edit(&manifest, "\"sm_80\", \"sm_90a\"", "\"sm_80\"");
     let simt = fs::canonicalize(Path::new(REPOSITORY).join("crates/simt")).unwrap();
     // For this machine alone: the device compiler gets no dependencies of tests.
     let dependency =
@@ -162,6 +168,47 @@ fn std_is_refused(project: &Path) {
     edit(&project.join("kernels/src/lib.rs"), "use cuda_std", "use std::collections::HashMap;\nuse cuda_std");
     let refused = call("cargo", &["build", "--package", "blur_kernels"], project).output().unwrap();
     assert!(!refused.status.success() && text(&refused).contains("`std`"), "{}", text(&refused));
+}
+
+/// A project whose program only says where its build script puts the PTX: it does without the host library.
+fn without_host(around: &Path) -> PathBuf {
+    let project = new_project(around, "late");
+    fs::remove_file(project.join("src/lib.rs")).unwrap();
+    fs::remove_dir_all(project.join("benches")).unwrap();
+    fs::remove_dir_all(project.join("tests")).unwrap();
+    fs::write(project.join("src/main.rs"), "fn main() {\n    print!(env!(\"KERNELS_PTX\"));\n}\n").unwrap();
+    let manifest = project.join("Cargo.toml");
+    edit(&manifest, "[[bench]]\nname = \"late\"\nharness = false\n", "");
+    let text = fs::read_to_string(&manifest).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with("ironwarp = "));
+    fs::write(&manifest, lines.map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+    project
+}
+
+/// Cargo runs the build script again when a compiler appears, and then no more.
+#[test]
+fn ptx_comes_with_the_device_compiler() {
+    let compiler = match cuda_builder::DeviceToolchain::find() {
+        Ok(compiler) => compiler,
+        Err(error) => return testkit::skip(&format!("no device compiler ({error})")),
+    };
+    let around = tempfile::tempdir().unwrap();
+    let project = without_host(around.path());
+    let programs = around.path().join("bin");
+    let run = || {
+        let mut cargo = call("cargo", &["run"], &project);
+        let output = cargo.env(cuda_builder::DEVICE_RUSTC, programs.join("rustc")).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+        let folder = PathBuf::from(String::from_utf8(output.stdout.clone()).unwrap());
+        (folder.join("late_kernels.sm_80.ptx").is_file(), text(&output))
+    };
+    let (is_built, shown) = run();
+    assert!(!is_built && shown.contains("no PTX for GPUs"), "{shown}");
+    std::os::unix::fs::symlink(compiler.rustc.parent().unwrap(), &programs).unwrap();
+    let (is_built, shown) = run();
+    assert!(is_built && !shown.contains("no PTX for GPUs"), "{shown}");
+    let (is_built, shown) = run();
+    assert!(is_built && !shown.contains("Compiling late"), "{shown}");
 }
 
 /// Lines for the manifest name the repository, which needs no checkout.

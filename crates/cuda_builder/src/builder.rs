@@ -242,20 +242,22 @@ impl CudaBuilder {
         self
     }
 
-    /// Compiles and returns the path of the PTX.
+    /// Compiles and returns the path of the PTX. A build script that goes on without a device compiler runs
+    /// again at the next build.
     ///
     /// # Errors
     /// See [`BuildError`]; every text names the fix.
     pub fn build(self) -> Result<PathBuf, BuildError> {
-        let in_build_script = env::var_os("OUT_DIR").is_some();
-        let built = self.build_module()?;
-        if in_build_script {
-            for file in &built.sources {
-                println!("cargo::rerun-if-changed={}", file.display());
-            }
-            println!("cargo::rerun-if-env-changed={}", crate::toolchain::DEVICE_RUSTC);
+        let Some(out) = env::var_os("OUT_DIR") else { return Ok(self.build_module()?.ptx) };
+        println!("cargo::rerun-if-env-changed={}", crate::toolchain::DEVICE_RUSTC);
+        let built = self.build_module();
+        match &built {
+            Ok(built) => built.sources.iter().for_each(|file| watch(file)),
+            // Cargo cannot know when a compiler appears. A file that is not there has it ask each time.
+            Err(BuildError::Toolchain(_)) => watch(&Path::new(&out).join("no-device-compiler")),
+            Err(_) => {}
         }
-        Ok(built.ptx)
+        Ok(built?.ptx)
     }
 
     /// Compiles, unless the PTX is up to date with the sources.
@@ -383,6 +385,11 @@ fn stamp_path(target_dir: &Path, ptx: &Path) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     ptx.hash(&mut hasher);
     target_dir.join("stamps").join(format!("{:016x}", hasher.finish()))
+}
+
+/// Has cargo run the build script again when the file changes, or while it is not there.
+fn watch(file: &Path) {
+    println!("cargo::rerun-if-changed={}", file.display());
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, BuildError> {
