@@ -1,5 +1,6 @@
 //! The errors of this package, with the data to fix their causes.
 
+mod families;
 mod launches;
 mod overrun;
 mod parallel;
@@ -13,6 +14,7 @@ use archive::ArchiveError;
 
 use crate::arch::Arch;
 
+pub(crate) use families::OWN_FAMILIES;
 pub use launches::{LaunchSite, Suspects};
 pub use overrun::Overrun;
 pub use parallel::ParallelError;
@@ -133,9 +135,8 @@ pub enum Error {
 
     /// No PTX of a kernel family runs on the device.
     #[error(
-        "no PTX of kernel family `{family}` for a device of {arch}: searched {}; found {}\nhint: run `ironwarp build` (in \
-         Ironwarp's repository `cargo xtask build-kernels`), name the folder in IRONWARP_PTX_DIR, or load it with `Module::load_family`",
-        list(.searched), list(.found)
+        "no PTX of kernel family `{family}` for a device of {arch}: searched {}; found {}\nhint: {}",
+        list(.searched), list(.found), families::hint(.family)
     )]
     KernelNotBuilt {
         /// The family.
@@ -389,6 +390,9 @@ impl Limit {
                 "use blocks no larger than the kernel's #[kernel(launch_bounds(..))] and its registers allow"
             }
             Limit::BlockAxis(_) => "spread the block over the other axes",
+            Limit::GridAxis(0) => {
+                "let each thread take several elements, in a loop; `LaunchConfig::linear` has at most 2^32 threads"
+            }
             Limit::GridAxis(_) => "spread the grid over axis x, or let each thread do more",
             Limit::SharedBytes => "smaller tiles or fewer stages",
             Limit::CooperativeBlocks => {

@@ -14,14 +14,10 @@ use super::function::{Function, FunctionAttributes, FunctionInner};
 use super::tuples::LaunchArgs;
 use crate::config::LaunchConfig;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, OWN_FAMILIES, Result};
 use crate::module::Module;
 use crate::ptx::PtxSource;
 use crate::stream::Stream;
-
-/// The families of kernels that this library launches begin with this: no program may put other PTX in their
-/// place.
-const OWN_FAMILIES: &str = "ironwarp_";
 
 /// A kernel's identity: address and length of its name and of its family's name. Equal keys mean equal names:
 /// the lengths tell a name from one that begins at the same address. A name that the compiler stores twice
