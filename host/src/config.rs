@@ -19,6 +19,9 @@ pub struct LaunchConfig {
     pub overlapping: bool,
 }
 
+/// Threads that a `u32`, such as `cuda_std::thread::index_1d`, tells apart.
+const MOST_LINEAR_THREADS: usize = 1 << u32::BITS;
+
 impl LaunchConfig {
     /// `grid` blocks of `block` threads.
     pub const fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
@@ -26,11 +29,16 @@ impl LaunchConfig {
     }
 
     /// One thread for each of `n` elements, in blocks of `block` threads; the last block may have threads to
-    /// spare. More blocks than a grid holds become an error of the launch.
+    /// spare.
+    ///
+    /// The launch refuses more blocks than a grid holds, and more than 2^32 threads in all: beyond them
+    /// `cuda_std::thread::index_1d` begins at 0 again, and two threads have one element. For more elements
+    /// let each thread take several, in a loop that goes on by the number of threads.
     pub const fn linear(n: usize, block: u32) -> Self {
         let per_block = if block == 0 { 1 } else { block as usize };
         let blocks = n.div_ceil(per_block);
-        let blocks = if blocks > u32::MAX as usize { u32::MAX } else { blocks as u32 };
+        let too_many = blocks > u32::MAX as usize || blocks.saturating_mul(per_block) > MOST_LINEAR_THREADS;
+        let blocks = if too_many { u32::MAX } else { blocks as u32 }; // no grid holds so many
         Self::new([blocks, 1, 1], [block, 1, 1])
     }
 
@@ -96,5 +104,22 @@ impl fmt::Display for LaunchConfig {
             f.write_str(", cooperative")?;
         }
         if *overlapping { f.write_str(", overlapping the previous launch") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LaunchConfig;
+
+    /// Spare threads count too: with index 0 they would have the first element once more.
+    #[test]
+    fn linear_has_no_two_threads_of_one_index() {
+        const ALL: usize = 1 << 32;
+        let blocks = |n, block| LaunchConfig::linear(n, block).grid[0];
+        assert_eq!([blocks(0, 256), blocks(1, 256), blocks(256, 256), blocks(257, 256)], [0, 1, 1, 2]);
+        assert_eq!([blocks(ALL, 256), blocks(ALL - 1, 4)], [1 << 24, 1 << 30]);
+        for (n, block) in [(ALL + 1, 256), (ALL, 96), (ALL, 1), (ALL - 1, 1), (usize::MAX, 256), (ALL, 0)] {
+            assert_eq!(blocks(n, block), u32::MAX, "{n} in blocks of {block}");
+        }
     }
 }

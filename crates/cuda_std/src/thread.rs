@@ -115,7 +115,8 @@ pub fn index() -> u32 {
     block_index * block.element_product() + (t.z * block.y + t.y) * block.x + t.x
 }
 
-/// Index of this thread in the grid along x. Unique only in a one-dimensional launch.
+/// Index of this thread in the grid along x. Unique only in a one-dimensional launch, of up to 2^32 threads:
+/// from there on it begins at 0 again. `LaunchConfig::linear` makes no larger ones.
 #[inline(always)]
 #[track_caller]
 pub fn index_1d() -> u32 {

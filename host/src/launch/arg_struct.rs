@@ -69,6 +69,9 @@ unsafe impl<A: Arg<P>, P, Rest: FieldArgs<M>, M> FieldArgs<(P, M)> for (A, Rest)
     }
 }
 
+// The error of a larger struct names the number, and a constant's error takes no values.
+const _: () = assert!(Parameters::CAPACITY == 40);
+
 /// The struct as the device gets it, and its packed fields.
 pub struct PackedStruct<S, F> {
     whole: S,
@@ -80,7 +83,7 @@ unsafe impl<S: ArgStruct, V: FieldArgs<S::Fields>> Arg<Value<S>> for StructArgs<
     type Packed = PackedStruct<S, V::Packed>;
 
     fn pack(self, stream: &Stream) -> Result<Self::Packed> {
-        const { assert!(V::COUNT <= Parameters::CAPACITY, "a kernel's argument struct has at most 32 fields") };
+        const { assert!(V::COUNT <= Parameters::CAPACITY, "a kernel's argument struct has at most 40 fields") };
         let fields = self.into_values().pack(stream)?;
         let mut parameters = Parameters::new();
         V::list(&fields, &mut parameters);

@@ -13,7 +13,7 @@ pub const THREADS: u32 = 256;
 ///
 /// # Safety
 /// `y` is valid for reads and writes of `x.len()` elements and does not overlap `x`. At least `x.len()`
-/// threads, in blocks of [`THREADS`].
+/// threads, and at most 2^32, in blocks of [`THREADS`].
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn hello(a: f32, x: &[f32], y: *mut f32) {
     let i = thread::index_1d() as usize;

@@ -118,6 +118,16 @@ fn limits(calls: &mut Calls) {
         let call = |b: &Bench| unsafe { launch::<fill>(&b.stream, config, (0u32, 0.0, &mut Calls::ten(b)?)) };
         calls.wrong(&config.to_string(), call, exceeded);
     }
+    // Threads that an index of 32 bits does not tell apart.
+    for (len, block) in [((1 << 32) + 1, 256), (1 << 32, 96), (usize::MAX, 1)] {
+        let config = LaunchConfig::linear(len, block);
+        // SAFETY: refused before anything runs.
+        let call = |b: &Bench| unsafe { launch::<fill>(&b.stream, config, (0u32, 0.0, &mut Calls::ten(b)?)) };
+        calls.wrong("linear", call, |e| {
+            matches!(e, Error::LaunchLimit { limit: Limit::GridAxis(0), .. })
+                && e.to_string().contains("2^32")
+        });
+    }
     for threads in [65, 128, 1024] {
         let config = LaunchConfig::new([1, 1, 1], [threads, 1, 1]);
         // SAFETY: refused before anything runs.
