@@ -13,10 +13,22 @@ Builds the kernels and runs the benchmark programs of the package ironwarp-bench
 
 Usage: cargo xtask bench [NAMES] [-- ARGUMENTS]
 
+Arguments of the programs:
+  --quick          few samples of small inputs: shows whether a program runs, not how fast
+  --brief          few and short samples, for hundreds of shapes
+  --only TEXT,..   rows whose names contain one of these
+  --out DIR        write every sample to this folder
+  --every          every configuration of a row, in programs that have several
+  --random N [--seed S] [--within SECONDS]
+                   shapes drawn at random, of which none begins after so many seconds: gemm, rows, attention, conv
+  --shape [BATCHx]MxNxK,.. [--type TYPE] [--order ORDER] [--epilogue NAME]
+                   these products: gemm
+
 Examples:
   cargo xtask bench                      every program
   cargo xtask bench basic                one program
   cargo xtask bench cosine -- --quick    with arguments for it
+  cargo xtask bench gemm -- --random 200 --brief --within 300
 ";
 
 /// The package with the benchmark programs.
@@ -58,6 +70,17 @@ fn check_names(names: &[OsString], programs: &[String]) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_help_has_every_option_of_the_programs() {
+        let parser = std::fs::read_to_string(workspace::root().join(FOLDER).join("src/options.rs")).unwrap();
+        let arms = parser.lines().filter_map(|line| line.trim().strip_prefix("Some(\"--")?.split_once("\" "));
+        // Cargo adds `--bench`.
+        let options: Vec<_> = arms.map(|(name, _)| name.trim_end_matches("\")")).collect();
+        let mut options: Vec<&str> = options.into_iter().filter(|name| *name != "bench").collect();
+        options.retain(|option| !HELP.contains(&format!("--{option} ")));
+        assert_eq!(options, Vec::<&str>::new());
+    }
 
     #[test]
     fn names_are_checked_against_the_manifest() {

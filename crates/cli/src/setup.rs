@@ -15,7 +15,8 @@ use crate::term::{Style, style};
 /// The help of `setup`.
 pub const HELP: &str = "
 Installs the device compiler (rustc >= 1.96 with library source: by rustup, else by apt-get as root) and
-ptxas (from PyPI, into the user's cache). What is there already stays. Other commands call this by themselves.
+ptxas (from PyPI, into the user's cache). What is there already stays. `{program} inspect` and the commands that
+write PTX install a missing compiler by themselves. `cargo build`, `cargo test` and `cargo bench` do not.
 
 Usage: {program} setup
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use super::Source;
+use super::{Source, rules};
 use crate::error::Error;
 
 /// The book's pages, and where their list stands.
@@ -55,7 +55,7 @@ fn read(path: &Path) -> Result<String, Error> {
     fs::read_to_string(path).map_err(Error::io("read", path))
 }
 
-fn check_pages(pages: &[Page], code: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
+fn check_pages(pages: &[Page], book: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     let mut findings = Vec::new();
     for page in pages {
         for (line, target) in links(&page.text) {
@@ -71,8 +71,27 @@ fn check_pages(pages: &[Page], code: &str, exists: impl Fn(&str) -> bool) -> Vec
             }
         }
     }
-    findings.extend(left_out(pages, code));
+    let code = pages.iter().map(|page| Source::new(&page.path, rust_of(&page.text)));
+    findings.extend(code.flat_map(|source| rules::safety(&source)));
+    findings.extend(left_out(pages, book));
     findings
+}
+
+/// The page without all that is no Rust code, line by line.
+fn rust_of(text: &str) -> String {
+    let mut code: Option<bool> = None; // whether it is Rust
+    let mut keep = |line: &str| match (line.trim_start().strip_prefix("```"), code) {
+        (Some(language), None) => {
+            code = Some(language.starts_with("rust"));
+            false
+        }
+        (Some(_), Some(_)) => {
+            code = None;
+            false
+        }
+        (None, code) => code == Some(true),
+    };
+    text.lines().map(|line| if keep(line) { line } else { "" }).collect::<Vec<_>>().join("\n")
 }
 
 /// Whether the page that a link leads to has the heading that the link names, if it names one.
@@ -233,6 +252,19 @@ mod tests {
             )]),
             ["README.md:5: `#here` leads to nothing", "README.md:5: `README.md#their` leads to nothing"]
         );
+    }
+
+    #[test]
+    fn unsafe_blocks_of_the_code_need_a_reason() {
+        let of = |code: &str| format!("unsafe {{ f() }}\n```{code}\n```\nunsafe {{ f() }}");
+        let page = |code: &str| [page("README.md", &of(code))];
+        for bad in ["rust\nunsafe { f() }", "rust,no_run\n#   unsafe { f() }"] {
+            let at = "README.md:3: unsafe block without `// SAFETY:`";
+            assert_eq!(findings(&page(bad)), [at], "{bad}");
+        }
+        for good in ["text\nunsafe { f() }", "rust\n# // SAFETY: it is\nunsafe { f() }", "\nunsafe { f() }"] {
+            assert_eq!(findings(&page(good)), Vec::<String>::new(), "{good}");
+        }
     }
 
     #[test]

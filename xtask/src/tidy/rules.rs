@@ -72,7 +72,7 @@ fn length(source: &Source) -> Vec<String> {
         .collect()
 }
 
-fn safety(source: &Source) -> Vec<String> {
+pub fn safety(source: &Source) -> Vec<String> {
     if is_in(source, UNREASONED) {
         return Vec::new();
     }
