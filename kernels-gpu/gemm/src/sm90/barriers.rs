@@ -6,7 +6,7 @@ use primitives::pipeline::PipelineState;
 use primitives::{named_barriers, unroll};
 
 use super::cluster_split_k;
-use super::config::{Block, Clusters, Config, Of, WARPGROUP};
+use super::config::{Block, Clusters, Config, MOST_PLACES, Of, WARPGROUP};
 
 const BOTH_CONSUMERS: u32 = 2 * WARPGROUP;
 
@@ -33,6 +33,7 @@ pub(super) unsafe fn init<C: Config>(block: Block<C>) {
         block.shared.pipeline().init_for(arrivals, consumers * block.peers());
         let mut consumer = 0;
         while consumer < C::CONSUMERS {
+            const { assert!(MOST_PLACES == 4, "counted out") };
             unroll!(PLACE in 0..4, { if (PLACE as u32) < C::PLACES {
                 mbarrier::init(block.shared.source(consumer).subtile(PLACE as u32), 1);
             } });

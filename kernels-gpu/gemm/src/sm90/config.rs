@@ -114,14 +114,8 @@ pub trait Config: Copy + 'static {
     };
     /// Columns of that.
     const CHUNK_COLUMNS: u32 = Self::CHUNK_STEPS * STEP;
-    /// Places for subtiles that a consumer has. Consumers that take turns store while the other one
-    /// multiplies, and a copy out of a place waits behind those that fill stages. So theirs are as many as a
-    /// tile of 128 x 128 has subtiles, for a stage less, if registers suffice. (8-bit operands have fewer
-    /// stages of k: there a stage is worth more.)
-    const PLACES: u32 = {
-        let has_room = Self::PING_PONG && Self::ACCUMULATORS <= MOST_BESIDE_WIDE_CHUNKS;
-        if has_room && <Self::Operands as Operands>::BLOCK_K < LINE_BYTES { MOST_PLACES } else { SUBTILES }
-    };
+    /// Places for subtiles that a consumer has, [`SUBTILES`] or [`MOST_PLACES`].
+    const PLACES: u32 = SUBTILES;
     /// Whether rows of the result that begin anywhere leave over shared memory, if registers suffice.
     const BY_ROWS: bool = !Self::TRANSPOSED && Self::ACCUMULATORS <= MOST_BESIDE_WIDE_CHUNKS;
     /// Whether whole tiles go through a fusion by columns alone in subtiles, if registers suffice.
@@ -202,6 +196,15 @@ pub trait Config: Copy + 'static {
 /// Whether threads can copy so many lines ([`direct`](super::direct)).
 const fn is_in_chunks(lines: u32) -> bool {
     lines.is_multiple_of(CHUNK) && lines <= MOST_CHUNKS * CHUNK
+}
+
+/// Places for the subtiles of a product's kernel. Consumers that take turns store while the other one
+/// multiplies, and a copy out of a place waits behind those that fill stages. So they have as many places as a tile of
+/// 128 x 128 has subtiles, for a stage less. Tiles of more accumulators keep two, since the code for four
+/// takes registers that they do not have, and so do 8-bit operands: their stage is twice as much of k.
+pub const fn places<C: Config>() -> u32 {
+    let has_room = C::PING_PONG && C::ACCUMULATORS <= MOST_BESIDE_WIDE_CHUNKS;
+    if has_room && <C::Operands as Operands>::BLOCK_K < LINE_BYTES { MOST_PLACES } else { SUBTILES }
 }
 
 /// The widest subtile, at most the swizzle's span, that divides the tile.

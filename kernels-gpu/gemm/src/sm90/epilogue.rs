@@ -288,15 +288,18 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     /// Waits until the copy engine no longer reads the place of the tile's subtile of this number.
     ///
     /// # Safety
-    /// All threads of the consumer call it, with the same `index`.
+    /// All threads of the consumer call it, with the same `index`, for a tile's subtiles in order from 0 on.
+    /// Each is copied before the next one but `PLACES - 1` begins.
     #[inline(always)]
     pub(super) unsafe fn begin_subtile(&self, place: Place<C>, index: u32) {
         const { assert!(C::PLACES == SUBTILES || C::PLACES == MOST_PLACES) };
+        // At 0 all places were found free. (Two places ask again: without that barrier kernels of one
+        // consumer take more registers.)
         if C::PLACES == MOST_PLACES && index > 0 && index < C::PLACES {
             return;
         }
-        // SAFETY: the copy that read it is done: all of another tile, which is so of the next places too, or
-        // the one of this tile that was first of so many.
+        // SAFETY: at 0 all copies of the tile before are done; later ones may be under way, but for the one
+        // that was first of so many, whose place this is.
         unsafe {
             place.by_one(|| {
                 if index == 0 {

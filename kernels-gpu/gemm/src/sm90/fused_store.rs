@@ -5,13 +5,15 @@
 //! results go over a subtile in shared memory, or, where the copy engine cannot store them, from the
 //! registers to global memory. What is added to each element (source C, a residual) can come the same way:
 //! the copy engine brings it to the subtile that the results will leave by, where each thread reads its
-//! elements' before it writes them.
+//! elements' before it writes them. With two places for subtiles ([`Config::PLACES`]):
 //!
 //! ```text
 //!   products of the tile | subtile 0   | subtile 1   | subtile 2   | subtile 3
 //!   load 0, 1            |             |     load 2  |     load 3  |             a subtile is loaded when the one before it in
 //!                        |     store 0 |     store 1 |     store 2 |     store 3 its place has left
 //! ```
+//! Four places get four subtiles at once.
+//!
 //! Of kernels that store the transpose, neighbours in a row of the result are in neighbouring lanes: those
 //! change one of two before the fusion.
 

@@ -282,13 +282,13 @@ unsafe fn load_one<H: Element16>(from: *const u16) -> f32 {
     H::unpack(unsafe { vector::load_b16(from) }.into())[0]
 }
 
-/// The number there, 1 where there is none. Read for each chunk: the cache keeps it, registers are for
-/// accumulators.
+/// The number there, 1 where there is none. In chunks it is read for each: the cache keeps it, registers are
+/// for accumulators.
 ///
 /// # Safety
 /// `pointer` is null or valid for a read.
 #[inline(always)]
-unsafe fn factor(pointer: *const f32) -> f32 {
+unsafe fn number_or_one(pointer: *const f32) -> f32 {
     // SAFETY: not null, so one number, by the caller's word.
     if pointer.is_null() { 1.0 } else { unsafe { vector::load(pointer) } }
 }
@@ -375,7 +375,7 @@ impl<H: Element16> Fusion for StandardFusion<'_, H> {
         let halved = matches!(activation, Activation::SwiGlu);
         // SAFETY: the caller's contract, and what the pointers' owners say.
         unsafe {
-            let alpha = alpha * factor(scale_a) * factor(scale_b);
+            let alpha = alpha * number_or_one(scale_a) * number_or_one(scale_b);
             if bias.is_null() {
                 scale(x, alpha);
             } else {
@@ -420,13 +420,13 @@ impl<H: Element16> Fusion for StandardFusion<'_, H> {
     unsafe fn factor(&self) -> f32 {
         let GroupInputs { scale_a, scale_b, .. } = self.inputs;
         // SAFETY: what the pointers' owners say.
-        unsafe { self.params.alpha * factor(scale_a) * factor(scale_b) }
+        unsafe { self.params.alpha * number_or_one(scale_a) * number_or_one(scale_b) }
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     unsafe fn apply_by_column(
         &mut self,
-        alpha: f32,
+        factor: f32,
         vector: u32,
         x: &mut Pairs<WIDE_PAIRS>,
         source: impl Fn() -> Pairs<WIDE_PAIRS>,
@@ -442,7 +442,7 @@ impl<H: Element16> Fusion for StandardFusion<'_, H> {
             }
             each_wide_pair!(PAIR {
                 let ([a, b], [c, d]) = (x[PAIR], addends[PAIR / 2]);
-                x[PAIR] = [fastmath::fma(alpha, a, c), fastmath::fma(alpha, b, d)];
+                x[PAIR] = [fastmath::fma(factor, a, c), fastmath::fma(factor, b, d)];
             });
         }
         if self.output.format().has(OutputFlag::SourceByTma) && residual.is_null() {

@@ -11,7 +11,7 @@ use primitives::tma::Major;
 
 use super::block_scaled::{block_scaled, block_scaled_grouped};
 use super::cluster_split_k::ClusterSplitK;
-use super::config::{Block, Config, EpiloguePlan};
+use super::config::{Block, Config, EpiloguePlan, places};
 use super::direct::{Direct, DirectParams};
 use super::epilogue::{Output, OutputParams, store_with};
 use super::from_registers::FromRegisters;
@@ -232,6 +232,7 @@ macro_rules! kernels {
                 const CLUSTER_M: u32 = $m;
                 const CLUSTER_N: u32 = $n;
                 const TRANSPOSED: bool = kernels!(@@ $order is transposed);
+                const PLACES: u32 = places::<Self>();
                 const ANY_CLUSTER: bool = matches!(Kind::$kind, Kind::Dense)
                     && Self::CLUSTER == 1
                     && <$a as Operand>::TYPE.bytes() <= 2

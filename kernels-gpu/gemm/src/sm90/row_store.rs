@@ -153,7 +153,7 @@ impl WarpRows {
 }
 
 impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, F> {
-    /// Bytes of a row's ring: a warp's share of both subtiles, for 16 rows.
+    /// Bytes of a row's ring: a warp's share of two subtiles, for 16 rows.
     const RING: u32 = SUBTILES * Subtile::<C>::BYTES / (WARPGROUP / LANES) / WARP_ROWS;
     /// Bytes of a row that leave at a time.
     const HALF: u32 = Self::RING / 2;

@@ -232,6 +232,7 @@ impl<C: Config> Consumer<'_, C> {
     /// The whole warpgroup is here.
     #[inline(always)]
     unsafe fn start_part(self, part: &mut C::QueryGradient, stage: u32) {
+        // (Rows of three boxes, which have three stages, do not call it.)
         const { assert!(C::HALVES_BOX || C::STAGES == 2, "a phase for each turn") };
         let shared = self.shared;
         let own = self.keys() + (self.rank * C::OTHER_BOXES + self.consumer) * C::KEY_BOX;

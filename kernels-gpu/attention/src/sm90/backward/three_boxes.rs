@@ -14,9 +14,8 @@
 //! products: per 64 keys and 64 queries 192 columns of S, 128 of dV, 128 of dP, 192 of dK, and for dQ of 128
 //! keys twice 96, which is 832. Rows of 256 have 1280.
 //!
-//! dS of two turns is kept. So no consumer waits for what follows of its own dS in the same turn: while dS of
-//! a turn is on its way to the other block, or multiplied, weights of the next turn go to consumer 1.
-//! Consumer 0 is up to a turn ahead, consumers of the other block too.
+//! dS of two turns is kept. While dS of one is on its way to the other block, or multiplied, consumer 0 gives
+//! the next turn's weights to consumer 1. So consumer 0, and the other block, may be a turn ahead.
 //!
 //! Consumers keep their left operands, K and V, in registers: products of 64 columns would read as much of
 //! them from shared memory as of the right ones. Counted, clocks a turn: products 1664, shared memory 1792
@@ -39,23 +38,23 @@ use crate::sm90::config::BOX_COLUMNS;
 use crate::sm90::fragments::{Rounded, multiply_kept, multiply_rounded, zero};
 
 /// Where a consumer is.
-struct Place<C: Config> {
+struct Progress<C: Config> {
     /// The stage of the turn's queries and gradients.
     tile: PipelineState<Of<C>>,
     /// Where dS of the turn is kept.
     scores: PipelineState<OfScores<C>>,
 }
 
-impl<C: Config> Clone for Place<C> {
+impl<C: Config> Clone for Progress<C> {
     #[inline(always)]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<C: Config> Copy for Place<C> {}
+impl<C: Config> Copy for Progress<C> {}
 
-impl<C: Config> Place<C> {
+impl<C: Config> Progress<C> {
     /// That of the first turn.
     const START: Self = Self { tile: PipelineState::START, scores: PipelineState::START };
 
@@ -102,7 +101,7 @@ impl<C: Config> Consumer<'_, C> {
     /// As for [`run_three_boxes`](Self::run_three_boxes); there are tiles, and the keys have come.
     #[inline(always)]
     unsafe fn sum_values(self, d_values: &mut C::ValueGradient) {
-        let mut place = Place::<C>::START;
+        let mut place = Progress::<C>::START;
         let mut keys = Rounded::zero();
         // dQ of a tile is added when the scores of the tile after next are under way.
         let mut part: C::QueryGradient = zero();
@@ -135,7 +134,7 @@ impl<C: Config> Consumer<'_, C> {
     /// As for [`sum_values`](Self::sum_values).
     #[inline(always)]
     unsafe fn sum_keys(self, d_keys: &mut C::Gradient) {
-        let mut place = Place::<C>::START;
+        let mut place = Progress::<C>::START;
         let mut values = Rounded::zero();
         // SAFETY: the caller's contract.
         unsafe {
@@ -161,7 +160,7 @@ impl<C: Config> Consumer<'_, C> {
         d_values: &mut C::ValueGradient,
         keys: &Rounded,
         part: &mut C::QueryGradient,
-        [before, place]: [Place<C>; 2],
+        [before, place]: [Progress<C>; 2],
         sums: *mut f32,
     ) -> Turn {
         let (shared, stage, kept_turn) = (self.shared, place.tile.stage, place.scores.stage);
@@ -232,7 +231,7 @@ impl<C: Config> Consumer<'_, C> {
         self,
         d_keys: &mut C::Gradient,
         values: &Rounded,
-        place: Place<C>,
+        place: Progress<C>,
     ) -> Turn {
         let (shared, stage, kept_turn) = (self.shared, place.tile.stage, place.scores.stage);
         let mut weighted: C::Scores = zero();
