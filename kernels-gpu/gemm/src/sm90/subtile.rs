@@ -21,7 +21,7 @@ shared_bytes! {
 }
 
 shared_plan! {
-    /// A barrier for each of a consumer's places for a subtile; the first [`Config::PLACES`] of them are made.
+    /// A barrier for each of a consumer's places for a subtile. The first [`Config::PLACES`] are made.
     pub struct SourceBarriers {
         /// Says that what is added has come to this place.
         subtile[MOST_PLACES]: Mbarrier,

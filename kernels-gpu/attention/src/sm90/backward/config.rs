@@ -126,7 +126,10 @@ pub trait Config: Copy + 'static {
         assert!(Self::HEAD.is_multiple_of(BOX_COLUMNS) && Self::HEAD <= 256, "accumulators of dK and dV");
         assert!(Self::VALUE_HEAD.is_multiple_of(BOX_COLUMNS), "whole boxes");
         assert!(Self::VALUE_HEAD <= Self::HEAD, "boxes of values are those of keys, or fewer");
-        assert!(Self::IS_OF_ONE_SIZE != Self::HALVES_BOX, "values of another size go with rows of three boxes");
+        assert!(
+            Self::IS_OF_ONE_SIZE != Self::HALVES_BOX,
+            "values of another size go with rows of three boxes"
+        );
         assert!(Self::IS_OF_ONE_SIZE || Self::BLOCKS == 2, "one consumer sums dV, and the other one dK");
         assert!(!Self::HALVES_BOX || Self::BOXES == 3, "a box and a half for each block");
         assert!(Self::BLOCKS == 1 || !Self::IS_WHOLE, "a block has all keys of a head");
