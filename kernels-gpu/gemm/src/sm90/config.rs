@@ -199,9 +199,10 @@ const fn is_in_chunks(lines: u32) -> bool {
 }
 
 /// Places for the subtiles of a product's kernel. Consumers that take turns store while the other one
-/// multiplies, and a copy out of a place waits behind those that fill stages. So they have as many places as a
-/// tile of 128 x 128 has subtiles, for a stage less. Tiles of more accumulators keep two, since the code for
-/// four takes registers that they do not have, and so do 8-bit operands: their stage is twice as much of k.
+/// multiplies, and a copy out of a place waits behind those that fill stages. So they have as many places as
+/// a tile of 128 x 128 has subtiles, for a stage less. Tiles of more accumulators keep two, since the code
+/// for four takes registers that they do not have, and so do 8-bit operands: their stage is twice as much
+/// of k.
 pub const fn places<C: Config>() -> u32 {
     let has_room = C::PING_PONG && C::ACCUMULATORS <= MOST_BESIDE_WIDE_CHUNKS;
     if has_room && <C::Operands as Operands>::BLOCK_K < LINE_BYTES { MOST_PLACES } else { SUBTILES }
