@@ -187,17 +187,11 @@ impl Rounded {
     /// The whole warp calls it, `thread` being the number in the warpgroup; the lines have been written.
     #[inline(always)]
     pub unsafe fn read<F: Fragment>(&mut self, from: u32, box_bytes: u32, thread: u32) {
-        let (lane, warp) = (thread % 32, thread / 32);
-        let row = warp * 16 + lane % 16;
-        let line = from + row * LINE_BYTES;
-        let (unit, flip) = (lane / 16, row % 8);
+        let address = unit_address(from, box_bytes, thread);
         unroll!(INDEX in 0..16, {
             if INDEX < steps::<F>() / 2 {
-                let column = INDEX as u32 * STEP;
-                let unit = unit + column % BOX_COLUMNS / 8;
-                let address = line + column / BOX_COLUMNS * box_bytes + (unit ^ flip) * layout::UNIT_BYTES;
                 // SAFETY: the caller's word; a line of a box.
-                self.0[INDEX] = unsafe { matrix::ldmatrix_x4(address) };
+                self.0[INDEX] = unsafe { matrix::ldmatrix_x4(address(INDEX)) };
             }
         });
     }
@@ -215,20 +209,29 @@ impl Rounded {
     /// The whole warp calls it, `thread` being the number in the warpgroup; nothing else uses the lines.
     #[inline(always)]
     pub unsafe fn write<F: Fragment>(&self, to: u32, box_bytes: u32, thread: u32) {
-        let (lane, warp) = (thread % 32, thread / 32);
-        // Matrices: rows 0.., rows 8.., then 8 columns on.
-        let row = warp * 16 + lane % 16;
-        let line = to + row * LINE_BYTES;
-        let (unit, flip) = (lane / 16, row % 8);
+        let address = unit_address(to, box_bytes, thread);
         unroll!(INDEX in 0..16, {
             if INDEX < steps::<F>() / 2 {
-                let column = INDEX as u32 * STEP;
-                let unit = unit + column % BOX_COLUMNS / 8;
-                let address = line + column / BOX_COLUMNS * box_bytes + (unit ^ flip) * layout::UNIT_BYTES;
                 // SAFETY: the caller's word; a line of a box.
-                unsafe { matrix::stmatrix_x4(address, self.0[INDEX]) }
+                unsafe { matrix::stmatrix_x4(address(INDEX), self.0[INDEX]) }
             }
         });
+    }
+}
+
+/// Addresses of the thread's units, by 16 columns of a fragment, in boxes `box_bytes` apart. The first line
+/// of the first box is at `first`. A warp's lanes are as `ldmatrix` and `stmatrix` want them: rows 0 to 7,
+/// rows 8 to 15, then 8 columns on.
+#[inline(always)]
+fn unit_address(first: u32, box_bytes: u32, thread: u32) -> impl Fn(usize) -> u32 {
+    let (lane, warp) = (thread % 32, thread / 32);
+    let row = warp * 16 + lane % 16;
+    let line = first + row * LINE_BYTES;
+    let (unit, flip) = (lane / 16, row % 8);
+    move |index| {
+        let column = index as u32 * STEP;
+        let unit = unit + column % BOX_COLUMNS / 8;
+        line + column / BOX_COLUMNS * box_bytes + (unit ^ flip) * layout::UNIT_BYTES
     }
 }
 

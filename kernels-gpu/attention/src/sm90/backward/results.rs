@@ -61,15 +61,7 @@ impl<C: Config> Consumer<'_, C> {
             } else {
                 self.scale_values(&mut gradient);
             }
-            Barrier::Two(0).sync();
-            self.write_rows(&gradient, if is_keys { self.keys() } else { self.values() });
-            fence::proxy_async_shared();
-            Barrier::Consumer(self.consumer).sync();
-            if is_keys {
-                self.send_keys();
-            } else {
-                self.send_values();
-            }
+            self.store_scaled(&gradient, is_keys);
         }
     }
 
@@ -82,11 +74,7 @@ impl<C: Config> Consumer<'_, C> {
         // SAFETY: as above.
         unsafe {
             self.scale_keys(&mut d_keys);
-            Barrier::Two(0).sync();
-            self.write_rows(&d_keys, self.keys());
-            fence::proxy_async_shared();
-            Barrier::Consumer(self.consumer).sync();
-            self.send_keys();
+            self.store_scaled(&d_keys, true);
         }
     }
 
@@ -99,11 +87,27 @@ impl<C: Config> Consumer<'_, C> {
         // SAFETY: as above.
         unsafe {
             self.scale_values(&mut d_values);
+            self.store_scaled(&d_values, false);
+        }
+    }
+
+    /// Stores dK, or dV, over K or V, when both consumers have read those.
+    ///
+    /// # Safety
+    /// As for [`store`](Self::store); all threads of both consumers call it, each with what its consumer has.
+    #[inline(always)]
+    unsafe fn store_scaled<F: Fragment>(self, gradient: &F, is_keys: bool) {
+        // SAFETY: as above.
+        unsafe {
             Barrier::Two(0).sync();
-            self.write_rows(&d_values, self.values());
+            self.write_rows(gradient, if is_keys { self.keys() } else { self.values() });
             fence::proxy_async_shared();
             Barrier::Consumer(self.consumer).sync();
-            self.send_values();
+            if is_keys {
+                self.send_keys();
+            } else {
+                self.send_values();
+            }
         }
     }
 
