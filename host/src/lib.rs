@@ -31,7 +31,7 @@
 //! | environment variable | meaning |
 //! |---|---|
 //! | `IRONWARP_DRIVER` | `nvidia` or `soft`; default: NVIDIA if its library loads and reports a device |
-//! | `IRONWARP_PTX_DIR` | folder of PTX, searched first; not for families that [`Module::load_family`] loads |
+//! | `IRONWARP_PTX_DIR` | folder of PTX, searched first; not for what [`Module::load_family`] loads |
 //! | `IRONWARP_ALLOCATOR` | `caching` (default), or `passthrough`: a driver allocation for each buffer, for tools that watch those |
 //! | `IRONWARP_ALLOCATOR_DEBUG` | `1`: red zones around buffers and NaN bytes in them; see `Device::check_memory` |
 //! | `IRONWARP_GEMM` | prefer configurations whose name contains this ([`ops::gemm::select`]) |
