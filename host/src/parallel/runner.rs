@@ -16,8 +16,12 @@ use crate::tensor::{DType, Tensor};
 
 /// The part of `count` items that a rank works on. The parts follow each other, and their lengths differ by
 /// at most one item.
+///
+/// # Panics
+/// If there is no such rank.
 pub fn shard(count: usize, rank: u32, ranks: u32) -> Range<usize> {
-    let (rank, ranks) = (rank as usize, ranks.max(1) as usize);
+    assert!(rank < ranks, "rank {rank} of {ranks}");
+    let (rank, ranks) = (rank as usize, ranks as usize);
     let (each, longer) = (count / ranks, count % ranks);
     let start = rank * each + rank.min(longer);
     start..start + each + usize::from(rank < longer)
@@ -76,20 +80,24 @@ impl GradientBuckets {
     /// Buckets for gradients of these lengths, all zero.
     ///
     /// # Errors
+    /// [`TensorError::TooLarge`](crate::TensorError::TooLarge), [`Error::SizeOverflow`],
     /// [`Error::OutOfMemory`], or the driver's error.
     #[track_caller]
     pub fn new(stream: &Stream, lengths: &[usize], config: BucketConfig) -> Result<Self> {
         let mut places: Vec<(usize, Range<usize>)> = Vec::with_capacity(lengths.len());
         let mut sizes: Vec<(usize, Range<usize>)> = Vec::new();
         for (index, &length) in lengths.iter().enumerate() {
-            let is_full = |(elements, _): &(usize, _)| elements * size_of::<f32>() >= config.bytes;
+            // Sums that are no number of elements stay so large that no tensor has them.
+            let is_full =
+                |(elements, _): &(usize, _)| elements.saturating_mul(size_of::<f32>()) >= config.bytes;
             if sizes.last().is_none_or(is_full) {
                 sizes.push((0, index..index));
             }
             let number = sizes.len() - 1;
             let (elements, gradients) = &mut sizes[number];
-            places.push((number, *elements..*elements + length));
-            *elements += length;
+            let end = elements.saturating_add(length);
+            places.push((number, *elements..end));
+            *elements = end;
             gradients.end = index + 1;
         }
         let bucket = |(elements, gradients)| {
@@ -147,11 +155,12 @@ impl GradientBuckets {
 
     fn place(&self, index: usize) -> Result<(usize, Range<usize>)> {
         let len = self.places.len();
-        self.places.get(index).cloned().ok_or(Error::Range { start: index, end: index + 1, len })
+        let none = || Error::Range { start: index, end: index.saturating_add(1), len };
+        self.places.get(index).cloned().ok_or_else(none)
     }
 
     /// Says that gradient number `index` is complete: all work that writes it has been queued. Queues the
-    /// sums of buckets that are now complete.
+    /// sums of buckets that are now complete. When that fails, the same call may be made again.
     ///
     /// # Errors
     /// [`Error::Range`], [`Error::InvalidArgument`] for a gradient that was ready before in this step,
@@ -160,7 +169,9 @@ impl GradientBuckets {
     #[track_caller]
     pub fn ready(&mut self, rank: &mut Communicator, index: usize) -> Result<()> {
         self.place(index)?;
-        if std::mem::replace(&mut self.is_ready[index], true) {
+        // A complete bucket has been summed, unless that failed: then this is another try.
+        let is_retry = self.buckets.get(self.next).is_some_and(|bucket| self.is_complete(bucket));
+        if std::mem::replace(&mut self.is_ready[index], true) && !is_retry {
             return Err(Error::InvalidArgument {
                 operation: "GradientBuckets::ready",
                 argument: "index",
@@ -169,9 +180,8 @@ impl GradientBuckets {
                 hint: "call `finish` at the end of each step",
             });
         }
-        let is_ready = &self.is_ready;
-        let is_complete = |bucket: &&mut Bucket| is_ready[bucket.gradients.clone()].iter().all(|&it| it);
-        while let Some(bucket) = self.buckets.get_mut(self.next).filter(is_complete) {
+        while self.buckets.get(self.next).is_some_and(|bucket| self.is_complete(bucket)) {
+            let bucket = &mut self.buckets[self.next];
             let bytes = bucket.numbers.elements() * size_of::<f32>();
             let begin = match &self.marks {
                 None => None,
@@ -182,22 +192,38 @@ impl GradientBuckets {
                 }
             };
             rank.all_reduce(&self.stream, self.reduction, bucket.numbers.view_mut()?)?;
+            self.next += 1;
             if let (Some(marks), Some(begin)) = (&mut self.marks, begin) {
                 marks.buckets.push((bytes, begin, recorded(&self.stream)?));
             }
-            self.next += 1;
         }
         Ok(())
+    }
+
+    /// Whether all gradients of a bucket are ready.
+    fn is_complete(&self, bucket: &Bucket) -> bool {
+        self.is_ready[bucket.gradients.clone()].iter().all(|&it| it)
     }
 
     /// Ends the backward pass of a step. All gradients are ready, and summed over the ranks: work that is
     /// queued from now on sees the sums.
     ///
     /// # Errors
-    /// [`Error::Length`] when some were not.
+    /// [`Error::Length`] when some were not ready, [`Error::InvalidArgument`] when a call of
+    /// [`ready`](GradientBuckets::ready) failed and was not made again.
     pub fn finish(&mut self) -> Result<()> {
+        let operation = "GradientBuckets::finish";
         let ready = self.is_ready.iter().filter(|&&it| it).count();
-        same_length("GradientBuckets::finish", "the ready ones", self.places.len(), ready)?;
+        same_length(operation, "the ready ones", self.places.len(), ready)?;
+        if self.next < self.buckets.len() {
+            return Err(Error::InvalidArgument {
+                operation,
+                argument: "the buckets",
+                got: format!("{} of {} summed", self.next, self.buckets.len()),
+                wanted: "all of them".to_owned(),
+                hint: "a call of `ready` has failed: mend what its error says, and make it again",
+            });
+        }
         self.is_ready.fill(false);
         self.next = 0;
         self.marks.as_ref().map_or(Ok(()), Marks::end)
@@ -217,7 +243,8 @@ impl GradientBuckets {
     /// when none was timed since the last call.
     ///
     /// # Errors
-    /// The driver's error.
+    /// [`Error::EventNotRecorded`] before [`GradientBuckets::finish`], [`Error::NotCapturable`] where that
+    /// was inside a capture, or the driver's error. The times are gone then.
     pub fn overlap(&mut self) -> Result<Option<Overlap>> {
         self.marks.take().map(|marks| marks.read()).transpose()
     }
@@ -239,8 +266,8 @@ const UNDER_WAY: usize = 2;
 /// device waits for no copies, and a slower device works on fewer items. It has room for two items.
 ///
 /// # Errors
-/// The error of the first item that failed; no later item is begun then. [`Error::InvalidArgument`] for no
-/// device.
+/// That of the first of the items, in their order, that failed; none is begun after an error.
+/// [`Error::InvalidArgument`] for no device, or the driver's error.
 ///
 /// # Panics
 /// When `work` panics, with its panic; no later item is begun then either.
@@ -259,27 +286,33 @@ pub fn map<T: Sync, R: Send>(
         });
     }
     let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(items.len())));
-    let serve = |device: &Device| -> Result<()> {
-        let stream = device.stream()?;
+    // The error, and the number of its item: one behind all where there is none.
+    let serve = |device: &Device| -> Result<(), (usize, Error)> {
+        let stream = device.stream().map_err(|error| (items.len(), error))?;
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(item) = items.get(number) else { return Ok(()) };
             let _end = EndInPanic { next: &next, end: items.len() };
             let result = stream
                 .scope(|_| work(&stream, item))
-                .inspect_err(|_| next.store(items.len(), Ordering::Relaxed))?;
+                .inspect_err(|_| next.store(items.len(), Ordering::Relaxed))
+                .map_err(|error| (number, error))?;
             results.lock().unwrap_or_else(PoisonError::into_inner).push((number, result));
         }
     };
-    std::thread::scope(|scope| {
+    let ends = std::thread::scope(|scope| {
         let threads: Vec<_> = (devices.iter().flat_map(|device| [device; UNDER_WAY]))
             .map(|device| scope.spawn(|| serve(device)))
             .collect();
         let ends = threads
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        ends.collect::<Vec<_>>().into_iter().collect::<Result<()>>()
-    })?;
+        ends.collect::<Vec<_>>()
+    });
+    let errors = ends.into_iter().filter_map(std::result::Result::err);
+    if let Some((_, error)) = errors.min_by_key(|&(number, _)| number) {
+        return Err(error);
+    }
     let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
     results.sort_by_key(|&(number, _)| number);
     Ok(results.into_iter().map(|(_, result)| result).collect())
@@ -302,6 +335,12 @@ impl Drop for EndInPanic<'_> {
 #[cfg(test)]
 mod tests {
     use super::shard;
+
+    #[test]
+    #[should_panic(expected = "rank 3 of 2")]
+    fn a_rank_that_is_none_has_no_shard() {
+        shard(5, 3, 2);
+    }
 
     #[test]
     fn shards_are_even_and_whole() {

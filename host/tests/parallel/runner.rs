@@ -1,5 +1,6 @@
 //! Gradient buckets, replicas and the map over devices.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Barrier, Condvar, Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
@@ -131,6 +132,10 @@ fn wrong_uses_of_buckets() -> Result<()> {
         let mut buckets = GradientBuckets::new(&stream, &[4, 4], BucketConfig::default())?;
         let error = buckets.ready(&mut rank, 2).expect_err("no such gradient");
         assert!(matches!(error, Error::Range { start: 2, len: 2, .. }), "{error}");
+        let error = buckets.gradient(usize::MAX).expect_err("no such gradient");
+        assert!(matches!(error, Error::Range { start: usize::MAX, end: usize::MAX, len: 2 }), "{error}");
+        let error = GradientBuckets::new(&stream, &[1 << 62; 4], BucketConfig::default());
+        assert!(error.is_err_and(|error| error.is_recoverable()), "buckets beyond all memory");
         buckets.ready(&mut rank, 1)?;
         // The other one of its bucket is not ready by that.
         let error = buckets.ready(&mut rank, 1).expect_err("twice");
@@ -143,6 +148,38 @@ fn wrong_uses_of_buckets() -> Result<()> {
         buckets.finish()?;
         // Nobody else waits for the sum, which would then wait for the other rank's.
         assert_eq!(buckets.gradient(0)?.to_vec(&stream)?, [0.0; 4]);
+        rank.synchronize(&stream)
+    })?;
+    Ok(())
+}
+
+/// A kept tensor stops the sum of its bucket: the step does not end before the call has been made again.
+#[test]
+fn a_sum_that_failed_is_made_again() -> Result<()> {
+    testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
+    let Some(devices) = devices(2)? else { return Ok(()) };
+    Group::open(&devices)?.run(|mut rank| {
+        let stream = rank.device().stream()?;
+        let config = BucketConfig { bytes: 16, ..BucketConfig::default() };
+        let mut buckets = GradientBuckets::new(&stream, &[4, 4], config)?;
+        for [first, last] in [[0, 1], [1, 0]] {
+            for index in [0, 1] {
+                buckets.gradient_mut(index)?.copy_from_slice(&stream, &[1.0 + index as f32; 4])?;
+            }
+            let kept = buckets.tensor(1, &[4])?;
+            buckets.ready(&mut rank, first)?;
+            let error = buckets.ready(&mut rank, last).expect_err("a tensor of the bucket is kept");
+            assert!(matches!(error.tensor_error(), Some(TensorError::Shared { .. })), "{error}");
+            let error = buckets.finish().expect_err("a bucket is not summed");
+            assert!(error.to_string().contains("the buckets is 1 of 2 summed"), "{error}");
+            drop(kept);
+            buckets.ready(&mut rank, last)?;
+            let error = buckets.ready(&mut rank, last).expect_err("twice");
+            assert!(error.to_string().contains("which was ready before"), "{error}");
+            buckets.finish()?;
+            let sums = [buckets.gradient(0)?.to_vec(&stream)?, buckets.gradient(1)?.to_vec(&stream)?];
+            assert_eq!(sums, [[2.0; 4], [4.0; 4]]);
+        }
         rank.synchronize(&stream)
     })?;
     Ok(())
@@ -193,6 +230,34 @@ fn maps_keep_their_order() -> Result<()> {
         DeviceBuffer::<f32>::zeroed(stream, 4)?.slice(..item as usize)?.to_vec(stream)
     });
     assert!(matches!(failed, Err(Error::Range { len: 4, .. })));
+    Ok(())
+}
+
+/// Errors need not come in the order of the items. Which of the two threads begins is open: several rounds.
+#[test]
+fn the_error_of_a_map_is_that_of_the_first_item() -> Result<()> {
+    testkit::own_process!("IRONWARP_SOFT_DEVICES" = "1");
+    let device = Device::open(0)?;
+    let wait_until = |holds: &dyn Fn() -> bool| {
+        (0..10_000).take_while(|_| !holds()).for_each(|_| sleep(Duration::from_millis(1)));
+    };
+    for (early, late) in [(1, 0), (2, 1)].repeat(8) {
+        let (begun, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let error = map(std::slice::from_ref(&device), &[0, 1, 2, 3], |_, &item| {
+            begun.fetch_add(1, Ordering::SeqCst);
+            wait_until(&|| begun.load(Ordering::SeqCst) >= 2);
+            if item == late {
+                wait_until(&|| failed.load(Ordering::SeqCst));
+            } else if item == early {
+                failed.store(true, Ordering::SeqCst);
+            } else {
+                return Ok(());
+            }
+            Err(Error::Range { start: item, end: item, len: 0 })
+        })
+        .expect_err("two items fail");
+        assert!(matches!(error, Error::Range { start, .. } if start == late), "not of item {late}: {error}");
+    }
     Ok(())
 }
 
