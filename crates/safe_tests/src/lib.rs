@@ -14,6 +14,8 @@
 //! | a launch inside a simulated thread | a refusal | `holes/executor.rs`, `a_simulated_thread_cannot_launch` |
 //! | stacks of `usize::MAX` bytes | a refusal | `holes/executor.rs`, `stacks_have_a_limit` |
 //! | work of another thread captured into a graph | a stream of the capture's own | `holes/graphs.rs` |
+//! | indices that a replay changes between check and use | the checked copy is used | `holes/graphs.rs` |
+//! | slices of page-locked memory of any alignment | a limit that the compiler checks | [`elements_are_aligned_as_memory_is`] |
 //!
 //! Four tests need unsafe code to state what they state, so they stand with the code that they test:
 //! * `Module::load_family` refuses the library's own families: `host/tests/alone/wrong_calls/runtime.rs`.
@@ -119,3 +121,22 @@ pub mod threads_get_no_exclusive_slice {}
 /// ```
 #[cfg(any(doc, doctest))]
 pub mod threads_get_no_exclusive_reference {}
+
+/// Blocks of memory are aligned to 256 bytes at least, and not to more.
+///
+/// ```compile_fail,E0080
+/// # use ironwarp::{Device, PinnedBuffer, Result, bytemuck};
+/// #[repr(C, align(4096))]
+/// #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+/// #[bytemuck(crate = "ironwarp::bytemuck")]
+/// struct Page([u8; 4096]);
+///
+/// fn two_pages(device: &Device) -> Result<PinnedBuffer<Page>> {
+///     PinnedBuffer::zeroed(device, 2)
+/// }
+/// # fn main() {
+/// #     let _ = Device::open(0).and_then(|device| two_pages(&device)?.as_slice().map(drop));
+/// # }
+/// ```
+#[cfg(any(doc, doctest))]
+pub mod elements_are_aligned_as_memory_is {}

@@ -11,7 +11,7 @@ use bytemuck::Pod;
 use super::allocation::Allocation;
 use super::pinned::PinnedBuffer;
 use super::view::{DevicePtr, DeviceView, DeviceViewMut};
-use super::{byte_size, same_length};
+use super::{ALIGNMENT, byte_size, same_length};
 use crate::device::Device;
 #[cfg(doc)]
 use crate::error::Error;
@@ -31,7 +31,7 @@ pub struct DeviceBuffer<T> {
 }
 
 impl<T: Pod> DeviceBuffer<T> {
-    /// `len` elements of unknown contents.
+    /// `len` elements of unknown contents. Types that are aligned to more than 256 bytes do not compile.
     ///
     /// # Safety
     /// The elements are written before anything reads them.
@@ -40,6 +40,7 @@ impl<T: Pod> DeviceBuffer<T> {
     /// [`Error::OutOfMemory`], [`Error::SizeOverflow`], or the driver's error.
     #[track_caller]
     pub unsafe fn uninit(stream: &Stream, len: usize) -> Result<Self> {
+        const { assert!(align_of::<T>() <= ALIGNMENT, "elements are aligned to at most 256 bytes") };
         let allocation = Allocation::new(stream, byte_size::<T>(len)?, Location::caller())?;
         Ok(DeviceBuffer { allocation, len, element: PhantomData })
     }
@@ -59,7 +60,7 @@ impl<T: Pod> DeviceBuffer<T> {
     /// A copy of `from`, which is free again when this returns.
     ///
     /// # Errors
-    /// As [`DeviceBuffer::uninit`].
+    /// As [`DeviceBuffer::uninit`], and [`Error::NotCapturable`] on a stream that is being captured.
     #[track_caller]
     pub fn from_slice(stream: &Stream, from: &[T]) -> Result<Self> {
         // SAFETY: filled before any other use.
@@ -71,7 +72,7 @@ impl<T: Pod> DeviceBuffer<T> {
     /// A copy of `from`, queued; see [`DeviceBuffer::copy_from_pinned`].
     ///
     /// # Errors
-    /// As [`DeviceBuffer::uninit`].
+    /// As [`DeviceBuffer::uninit`], and [`Error::NotCapturable`] on a stream that is being captured.
     #[track_caller]
     pub fn from_pinned(stream: &Stream, from: &PinnedBuffer<T>) -> Result<Self> {
         // SAFETY: filled on the same stream before any other use.
@@ -107,7 +108,7 @@ impl<T: Pod> DeviceBuffer<T> {
     /// The same bytes as elements of another type. Bytes at the end that make no whole element cannot be
     /// reached.
     pub(crate) fn cast<U: Pod>(self) -> DeviceBuffer<U> {
-        // An allocation is aligned for every type, and every bit pattern is a value of a Pod type.
+        // An allocation is aligned for every element type, and every bit pattern is a value of a Pod type.
         let len = self.len * size_of::<T>() / size_of::<U>().max(1);
         DeviceBuffer { allocation: self.allocation, len, element: PhantomData }
     }
@@ -169,7 +170,7 @@ impl<T: Pod> DeviceBuffer<T> {
     /// The elements; waits for `stream` and for earlier users of the buffer.
     ///
     /// # Errors
-    /// [`Error::DeviceMismatch`], or the driver's error.
+    /// As [`DeviceView::to_vec`].
     pub fn to_vec(&self, stream: &Stream) -> Result<Vec<T>> {
         self.view().to_vec(stream)
     }
@@ -177,7 +178,8 @@ impl<T: Pod> DeviceBuffer<T> {
     /// Copies the elements to `out`; done when it returns.
     ///
     /// # Errors
-    /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
+    /// [`Error::Length`], [`Error::DeviceMismatch`], [`Error::NotCapturable`] on a stream that is being
+    /// captured, or the driver's error.
     pub fn copy_into(&self, stream: &Stream, out: &mut [T]) -> Result<()> {
         self.view().copy_into(stream, out)
     }
@@ -185,7 +187,8 @@ impl<T: Pod> DeviceBuffer<T> {
     /// Queues a copy to page-locked memory; see [`DeviceView::copy_into_pinned`].
     ///
     /// # Errors
-    /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
+    /// [`Error::Length`], [`Error::DeviceMismatch`], [`Error::NotCapturable`] on a stream that is being
+    /// captured, or the driver's error.
     pub fn copy_into_pinned(&self, stream: &Stream, out: &mut PinnedBuffer<T>) -> Result<()> {
         self.view().copy_into_pinned(stream, out)
     }
@@ -193,7 +196,8 @@ impl<T: Pod> DeviceBuffer<T> {
     /// Copies from host memory, which is free again when this returns.
     ///
     /// # Errors
-    /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
+    /// [`Error::Length`], [`Error::DeviceMismatch`], [`Error::NotCapturable`] on a stream that is being
+    /// captured, or the driver's error.
     pub fn copy_from_slice(&mut self, stream: &Stream, from: &[T]) -> Result<()> {
         self.view_mut().copy_from_slice(stream, from)
     }
@@ -201,7 +205,8 @@ impl<T: Pod> DeviceBuffer<T> {
     /// Queues a copy from page-locked memory; see [`DeviceViewMut::copy_from_pinned`].
     ///
     /// # Errors
-    /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
+    /// [`Error::Length`], [`Error::DeviceMismatch`], [`Error::NotCapturable`] on a stream that is being
+    /// captured, or the driver's error.
     pub fn copy_from_pinned(&mut self, stream: &Stream, from: &PinnedBuffer<T>) -> Result<()> {
         self.view_mut().copy_from_pinned(stream, from)
     }

@@ -34,6 +34,11 @@ pub use view::Within;
 
 use crate::error::{Error, Result};
 
+/// Most that elements of buffers may be aligned to: as every allocation of the driver's is. Blocks of the
+/// pool are aligned to more.
+pub(crate) const ALIGNMENT: usize = 256;
+const _: () = assert!(ALIGNMENT as u64 <= arena::GRANULE);
+
 /// Tests count the actions of the one device, so they run one at a time.
 #[cfg(test)]
 static ONE_TEST_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());

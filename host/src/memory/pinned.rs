@@ -11,7 +11,7 @@ use arena::Failure;
 use bytemuck::Pod;
 
 use super::allocator::{Kind, Lease, Mark, Mode, PORTABLE, Source, device_is_settled};
-use super::byte_size;
+use super::{ALIGNMENT, byte_size};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::raw::{self, RawResult};
@@ -76,12 +76,13 @@ unsafe impl<T: Send> Send for PinnedBuffer<T> {}
 unsafe impl<T: Sync> Sync for PinnedBuffer<T> {}
 
 impl<T: Pod> PinnedBuffer<T> {
-    /// `len` elements with all bits zero.
+    /// `len` elements with all bits zero. Types that are aligned to more than 256 bytes do not compile.
     ///
     /// # Errors
     /// [`crate::Error::SizeOverflow`], or the driver's error.
     #[track_caller]
     pub fn zeroed(device: &Device, len: usize) -> Result<Self> {
+        const { assert!(align_of::<T>() <= ALIGNMENT, "elements are aligned to at most 256 bytes") };
         let bytes = byte_size::<T>(len)?;
         let (address, lease) =
             if bytes == 0 { (std::ptr::null_mut(), None) } else { allocate(device, bytes)? };
@@ -120,7 +121,7 @@ impl<T: Pod> PinnedBuffer<T> {
     /// The driver's error, also of work queued before those copies.
     pub fn as_slice(&self) -> Result<&[T]> {
         self.wait(|transfer| transfer.writes)?;
-        // SAFETY: `len` initialised elements of a Pod type; pinned memory is page-aligned; the device no
+        // SAFETY: `len` initialised elements of a Pod type, aligned as `zeroed` has checked; the device no
         // longer writes them, and a copy that would needs `&mut self`.
         Ok(unsafe { std::slice::from_raw_parts(self.elements(), self.len) })
     }

@@ -17,8 +17,8 @@ impl Tensor {
     ///
     /// # Errors
     /// [`TensorError::Axis`], [`TensorError::Shape`], [`TensorError::Index`] for an index outside,
-    /// [`TensorError::DType`], [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the
-    /// driver's error.
+    /// [`TensorError::DType`], [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`],
+    /// [`crate::Error::NotCapturable`] on a stream that is being captured, or the driver's error.
     #[track_caller]
     pub fn index_select(&self, dim: impl Dim, index: &Tensor) -> Result<Tensor> {
         let operation = "index_select";
@@ -71,13 +71,15 @@ impl Tensor {
     ///
     /// # Errors
     /// [`TensorError::Index`] for an index that is no class, [`TensorError::DType`] where the tensor is no
-    /// i64 or i32, [`TensorError::Rank`], [`crate::Error::OutOfMemory`], or the driver's error.
+    /// i64 or i32, [`TensorError::Rank`], [`crate::Error::OutOfMemory`], [`crate::Error::NotCapturable`] on a
+    /// stream that is being captured, or the driver's error.
     #[track_caller]
     pub fn one_hot(&self, classes: usize) -> Result<Tensor> {
         let (operation, stream) = ("one_hot", stream_of(self)?);
-        Indices::from_tensor(&stream, self, classes).named(operation)?;
-        let class = fill::arange(&stream, 0.0, 1.0, classes, self.dtype())?;
-        self.unsqueeze(-1).named(operation)?.eq(&class)?.to(DType::I64)
+        let checked = Indices::from_tensor(&stream, self, classes).named(operation)?;
+        let class = fill::arange(&stream, 0.0, 1.0, classes, DType::I64)?;
+        let rows = checked.as_tensor().view_as(self.shape())?.unsqueeze(-1).named(operation)?;
+        rows.eq(&class)?.to(DType::I64)
     }
 
     #[track_caller]
@@ -126,9 +128,11 @@ fn places(
         .into());
     }
     // Checked along the dimension: among all elements, an index that is too large would name another row.
-    Indices::from_tensor(stream, index, x.shape()[axis]).named(operation)?;
+    let checked = Indices::from_tensor(stream, index, x.shape()[axis]).named(operation)?;
     let strides = Layout::contiguous(x.shape().clone());
-    let mut numbers = index.to(DType::I64)?.mul(strides.strides()[axis] as i64)?;
+    // Of the copy that was checked: another thread may replay a graph that writes `index`.
+    let along = checked.as_tensor().view_as(index.shape())?;
+    let mut numbers = along.mul(strides.strides()[axis] as i64)?;
     for other in (0..x.rank()).filter(|&other| other != axis) {
         let (places, stride) = (index.shape()[other], strides.strides()[other]);
         let along = fill::arange(stream, 0.0, stride as f64, places, DType::I64)?;

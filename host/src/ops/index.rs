@@ -48,7 +48,8 @@ const FEW: usize = 1024;
 /// Numbers of places along an axis, all of them below a bound.
 #[derive(Debug, Clone)]
 pub struct Indices {
-    /// i64, contiguous, one axis. It never leaves, and its memory is its own: all that is written is checked.
+    /// i64, contiguous, one axis. It never leaves the crate, and its memory is its own: all that is written
+    /// is checked.
     tensor: Tensor,
     bound: usize,
 }
@@ -57,7 +58,8 @@ impl Indices {
     /// Indices from the host, below `bound`.
     ///
     /// # Errors
-    /// [`TensorError::Index`] for one that is not, [`crate::Error::OutOfMemory`], or the driver's error.
+    /// [`TensorError::Index`] for one that is not, [`crate::Error::OutOfMemory`],
+    /// [`crate::Error::NotCapturable`] on a stream that is being captured, or the driver's error.
     #[track_caller]
     pub fn from_slice(stream: &Stream, indices: &[usize], bound: usize) -> Result<Self> {
         let indices = below("Indices::from_slice", indices, bound)?;
@@ -69,8 +71,8 @@ impl Indices {
     ///
     /// # Errors
     /// [`TensorError::Index`] with the smallest or largest element where one is outside,
-    /// [`TensorError::DType`], [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the
-    /// driver's error.
+    /// [`TensorError::DType`], [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`],
+    /// [`crate::Error::NotCapturable`] on a stream that is being captured, or the driver's error.
     #[track_caller]
     pub fn from_tensor(stream: &Stream, tensor: &Tensor, bound: usize) -> Result<Self> {
         Ok(Indices { tensor: checked_on_device("Indices::from_tensor", stream, tensor, bound)?, bound })
@@ -111,6 +113,11 @@ impl Indices {
     /// nothing else shows.
     pub(crate) fn known(tensor: Tensor, bound: usize) -> Self {
         Indices { tensor, bound }
+    }
+
+    /// The numbers themselves: i64, of one axis, to be read.
+    pub(crate) fn as_tensor(&self) -> &Tensor {
+        &self.tensor
     }
 
     /// Their address, for kernels on `stream`.
