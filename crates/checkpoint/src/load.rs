@@ -171,7 +171,8 @@ impl Checkpoint {
     /// for the first time.
     ///
     /// # Errors
-    /// [`Error::NoTensor`], [`Error::Range`], [`Error::Damaged`], [`Error::Io`].
+    /// [`Error::NoTensor`], [`Error::Range`], [`Error::Damaged`], [`Error::Io`] also when there is no memory
+    /// for them.
     pub fn read(&self, name: &str, range: Range<u64>) -> Result<Vec<u8>, Error> {
         let info = self.tensor(name)?;
         let (size, elements) = (info.dtype.bytes(), info.elements());
@@ -197,8 +198,11 @@ impl Checkpoint {
         };
         let at = bytes.len();
         let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-        bytes.resize(at + length, 0);
-        let read = file.read_exact_at(&mut bytes[at..], place.offset + range.start);
+        let room = bytes.try_reserve(length).map_err(|_| io::ErrorKind::OutOfMemory.into());
+        let read = room.and_then(|()| {
+            bytes.resize(at + length, 0);
+            file.read_exact_at(&mut bytes[at..], place.offset + range.start)
+        });
         read.map_err(Error::io("read", self.path.join(&self.manifest.shards[place.shard as usize].file)))
     }
 

@@ -54,6 +54,13 @@ pub enum Error {
     #[error("{0}")]
     OutOfMemory(Box<OutOfMemory>),
 
+    /// The host has no memory for what a buffer holds.
+    #[error("no {bytes} bytes of memory on the host\nhint: copy the buffer part by part (`slice`)")]
+    HostMemory {
+        /// The bytes of the copy.
+        bytes: usize,
+    },
+
     /// Page-locked host memory ran out, even after giving back the memory kept for later.
     #[error(
         "no {requested} bytes of page-locked host memory\nhint: drop pinned buffers that are no longer needed, use smaller ones, or see \

@@ -125,6 +125,15 @@ impl<'a, T: Pod> Part<'a, T> {
 
     fn copy_to_host(self, stream: &Stream, out: &mut [T]) -> Result<()> {
         same_length("copy to the host", "the host slice", self.len, out.len())?;
+        // SAFETY: `out` has as many elements.
+        unsafe { self.copy_to_address(stream, out.as_mut_ptr()) }
+    }
+
+    /// As [`Part::copy_to_host`].
+    ///
+    /// # Safety
+    /// At `out` is room for the elements, for this call alone.
+    unsafe fn copy_to_address(self, stream: &Stream, out: *mut T) -> Result<()> {
         // The copy is done when this returns, so the use is not committed.
         let _use = self.allocation.begin(stream, false)?;
         // The stream is drained first and the copy is synchronous, so no queue ever holds the address of
@@ -133,9 +142,8 @@ impl<'a, T: Pod> Part<'a, T> {
         if self.bytes() == 0 {
             return Ok(());
         }
-        let to = out.as_mut_ptr().cast();
-        // SAFETY: `out` has as many bytes as are copied, T is Pod, and the range lies in the allocation.
-        stream.ask(|_| unsafe { raw::memcpy_dtoh(to, self.address(), self.bytes()) })
+        // SAFETY: the caller's promise; T is Pod, and the range lies in the allocation.
+        stream.ask(|_| unsafe { raw::memcpy_dtoh(out.cast(), self.address(), self.bytes()) })
     }
 }
 
@@ -241,7 +249,8 @@ impl<'a, T: Pod> DeviceView<'a, T> {
     /// queued; done when it returns.
     ///
     /// # Errors
-    /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
+    /// [`Error::Length`], [`Error::DeviceMismatch`], [`Error::NotCapturable`] on a stream that is being
+    /// captured, or the driver's error.
     pub fn copy_into(&self, stream: &Stream, out: &mut [T]) -> Result<()> {
         self.0.copy_to_host(stream, out)
     }
@@ -249,17 +258,32 @@ impl<'a, T: Pod> DeviceView<'a, T> {
     /// The elements, as [`DeviceView::copy_into`] copies them.
     ///
     /// # Errors
-    /// [`Error::DeviceMismatch`], or the driver's error.
+    /// [`Error::HostMemory`], [`Error::DeviceMismatch`], [`Error::NotCapturable`] on a stream that is being
+    /// captured, or the driver's error.
     pub fn to_vec(&self, stream: &Stream) -> Result<Vec<T>> {
-        let mut out = vec![T::zeroed(); self.len()];
-        self.copy_into(stream, &mut out)?;
-        Ok(out)
+        let mut room = Vec::new();
+        let made = room.try_reserve_exact(self.len());
+        made.map_err(|_| Error::HostMemory { bytes: self.0.bytes() })?;
+        self.to_vec_in(stream, room)
+    }
+
+    /// [`DeviceView::to_vec`] in a vector that has room for the elements.
+    pub(crate) fn to_vec_in(self, stream: &Stream, mut room: Vec<T>) -> Result<Vec<T>> {
+        room.clear();
+        room.reserve_exact(self.len());
+        // SAFETY: there is room for the elements, and all of them have been copied when the length is set.
+        unsafe {
+            self.0.copy_to_address(stream, room.as_mut_ptr())?;
+            room.set_len(self.len());
+        }
+        Ok(room)
     }
 
     /// Queues a copy to page-locked memory and returns at once; `out` waits for it by itself when it is read.
     ///
     /// # Errors
-    /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
+    /// [`Error::Length`], [`Error::DeviceMismatch`], [`Error::NotCapturable`] on a stream that is being
+    /// captured, or the driver's error.
     pub fn copy_into_pinned(&self, stream: &Stream, out: &mut PinnedBuffer<T>) -> Result<()> {
         same_length("copy to pinned memory", "the pinned buffer", self.len(), out.len())?;
         let reading = self.begin(stream)?;
@@ -356,7 +380,7 @@ impl<'a, T: Pod> DeviceViewMut<'a, T> {
     /// The elements, copied as [`DeviceView::copy_into`] does.
     ///
     /// # Errors
-    /// [`Error::DeviceMismatch`], or the driver's error.
+    /// As [`DeviceView::to_vec`].
     pub fn to_vec(&self, stream: &Stream) -> Result<Vec<T>> {
         self.view().to_vec(stream)
     }
@@ -364,7 +388,8 @@ impl<'a, T: Pod> DeviceViewMut<'a, T> {
     /// Copies from host memory, which is free again when this returns.
     ///
     /// # Errors
-    /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
+    /// [`Error::Length`], [`Error::DeviceMismatch`], [`Error::NotCapturable`] on a stream that is being
+    /// captured, or the driver's error.
     pub fn copy_from_slice(&mut self, stream: &Stream, from: &[T]) -> Result<()> {
         same_length("copy from a slice", "the slice", self.len(), from.len())?;
         let (to, bytes) = (self.0.address(), self.0.bytes());
@@ -389,7 +414,8 @@ impl<'a, T: Pod> DeviceViewMut<'a, T> {
     /// written or freed.
     ///
     /// # Errors
-    /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
+    /// [`Error::Length`], [`Error::DeviceMismatch`], [`Error::NotCapturable`] on a stream that is being
+    /// captured, or the driver's error.
     pub fn copy_from_pinned(&mut self, stream: &Stream, from: &PinnedBuffer<T>) -> Result<()> {
         same_length("copy from pinned memory", "the pinned buffer", self.len(), from.len())?;
         let (to, bytes) = (self.0.address(), self.0.bytes());

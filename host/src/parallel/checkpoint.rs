@@ -38,8 +38,9 @@ fn stored(dtype: DType) -> Stored {
 /// has [committed](Checkpoints::commit) it, with the reports of all.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for a rank that is none, [`TensorError::NotContiguous`], [`Error::Checkpoint`],
-/// [`Error::DeviceMismatch`], or the driver's error.
+/// [`Error::InvalidArgument`] for a rank that is none, [`TensorError::NotContiguous`],
+/// [`Error::HostMemory`], [`Error::Checkpoint`], [`Error::DeviceMismatch`], [`Error::NotCapturable`] on a
+/// stream that is being captured, or the driver's error.
 pub fn save_shard(
     stream: &Stream,
     checkpoints: &Checkpoints,

@@ -17,13 +17,15 @@
 //! ```
 
 use std::borrow::Cow;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use safetensors::{SafeTensorError, View};
 
+use super::tensor::room_on_host;
 use super::{DType, Shape, Tensor, TensorError};
 use crate::error::{Error, Result};
 use crate::stream::Stream;
@@ -105,13 +107,15 @@ impl TensorFile {
     ///
     /// # Errors
     /// As [`TensorFile::describe`]; [`Error::File`] when the file cannot be read (any more),
-    /// [`TensorError::File`] for a bool that is neither 0 nor 1, [`Error::OutOfMemory`], or the driver's
+    /// [`TensorError::File`] for a bool that is neither 0 nor 1, [`TensorError::HostMemory`],
+    /// [`Error::OutOfMemory`], [`Error::NotCapturable`] on a stream that is being captured, or the driver's
     /// error.
     #[track_caller]
     pub fn load(&self, stream: &Stream, name: &str) -> Result<Tensor> {
         let (dtype, shape) = self.describe(name)?;
         let (start, end) = self.info(name)?.data_offsets;
-        let mut bytes = vec![0; end - start];
+        let mut bytes = room_on_host("TensorFile::load", &shape, end - start)?;
+        bytes.resize(end - start, 0);
         let mut file = File::open(&self.path).map_err(unreadable(&self.path))?;
         file.seek(SeekFrom::Start(self.data + start as u64)).map_err(unreadable(&self.path))?;
         file.read_exact(&mut bytes).map_err(unreadable(&self.path))?;
@@ -134,8 +138,9 @@ impl TensorFile {
     }
 }
 
-/// Writes named tensors to a file, which is replaced at once when all is written. Waits for `stream` and
-/// earlier writers; the tensors' data is on the host while this runs.
+/// Writes named tensors to a file, which is replaced at once when all is written. It keeps its permissions,
+/// and a link to it stays one; a new file has those that the process gives to new files. Waits for `stream`
+/// and earlier writers; the tensors' data is on the host while this runs.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for a name given twice or `__metadata__`, which the format has for itself,
@@ -167,10 +172,36 @@ pub fn save(stream: &Stream, path: impl AsRef<Path>, tensors: &[(&str, &Tensor)]
         ))
     };
     let tensors: Vec<(String, OnHost)> = tensors.iter().map(on_host).collect::<Result<_>>()?;
-    safetensors::serialize_to_file(tensors, None, path).map_err(|error| match error {
+    replace(path, |new| safetensors::serialize_to_file(tensors, None, new)).map_err(|error| match error {
         SafeTensorError::IoError(source) => Error::FileWrite { path: path.to_owned(), source },
         other => refused(other.to_string()),
     })
+}
+
+/// Has a file written beside the one at `path`, whose place and permissions it then takes.
+fn replace(
+    path: &Path,
+    write: impl FnOnce(&Path) -> Result<(), SafeTensorError>,
+) -> Result<(), SafeTensorError> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    // Where a link leads.
+    let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let (process, number) = (std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    let mut name = whole.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{process}-{number}.unfinished"));
+    let new = whole.with_file_name(name);
+    // Made here for the permissions of new files: the format's writer lets nobody else read its own.
+    let made = File::create(&new).and_then(|file| fs::metadata(&whole).or_else(|_| file.metadata()));
+    let written = made.map_err(SafeTensorError::from).and_then(|like| {
+        write(&new)?;
+        fs::set_permissions(&new, like.permissions())?;
+        Ok(fs::rename(&new, &whole)?)
+    });
+    if written.is_err() {
+        // The error of the write is the one to report.
+        let _ = fs::remove_file(&new);
+    }
+    written
 }
 
 /// A tensor's data on its way to the file.

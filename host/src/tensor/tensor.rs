@@ -63,7 +63,8 @@ impl Tensor {
     /// returns.
     ///
     /// # Errors
-    /// [`TensorError::Elements`] when the length is not that of the shape, or as [`Tensor::zeros`].
+    /// [`TensorError::Elements`] when the length is not that of the shape, [`Error::NotCapturable`] on a
+    /// stream that is being captured, or as [`Tensor::zeros`].
     #[track_caller]
     pub fn from_slice<T: Element>(on: impl On, shape: &[usize], data: &[T]) -> Result<Self> {
         let shape = fitting("Tensor::from_slice", shape, data.len())?;
@@ -201,12 +202,13 @@ impl Tensor {
     ///
     /// # Errors
     /// [`TensorError::DType`], [`TensorError::HostMemory`], [`TensorError::Unwritten`] for bools of a graph
-    /// that was never replayed, [`Error::DeviceMismatch`], or the driver's error.
+    /// that was never replayed, [`Error::DeviceMismatch`], [`Error::NotCapturable`] on a stream that is being
+    /// captured, or the driver's error.
     pub fn to_vec<T: Element>(&self, stream: &Stream) -> Result<Vec<T>> {
         let operation = "Tensor::to_vec";
         self.expect_dtype::<T>(operation)?;
         let mut elements = self.room::<T>(operation, self.elements())?;
-        let (bytes, size) = (self.span_to_host(stream)?, size_of::<T>());
+        let (bytes, size) = (self.span_to_host(operation, stream)?, size_of::<T>());
         for place in self.layout.places_from_first() {
             let element = bytemuck::checked::try_pod_read_unaligned(&bytes[place * size..][..size]);
             // Only bool has bytes that mean nothing, and no operation writes them.
@@ -255,10 +257,10 @@ impl Tensor {
     pub(super) fn to_bytes(&self, operation: &'static str, stream: &Stream) -> Result<Vec<u8>> {
         let size = self.dtype.size();
         let elements = if self.is_contiguous() {
-            self.span_to_host(stream)?
+            self.span_to_host(operation, stream)?
         } else {
             let mut elements = self.room(operation, self.elements().saturating_mul(size))?;
-            let bytes = self.span_to_host(stream)?;
+            let bytes = self.span_to_host(operation, stream)?;
             for place in self.layout.places_from_first() {
                 elements.extend_from_slice(&bytes[place * size..][..size]);
             }
@@ -272,19 +274,14 @@ impl Tensor {
 
     /// An empty vector with room for `len` values, which hold the elements.
     fn room<T>(&self, operation: &'static str, len: usize) -> Result<Vec<T>> {
-        let mut values = Vec::new();
-        values.try_reserve_exact(len).map_err(|_| TensorError::HostMemory {
-            operation,
-            shape: self.shape().clone(),
-            bytes: len.saturating_mul(size_of::<T>()),
-        })?;
-        Ok(values)
+        room_on_host(operation, self.shape(), len)
     }
 
     /// All from the first element to the last, with what lies between: one transfer.
-    fn span_to_host(&self, stream: &Stream) -> Result<Vec<u8>> {
+    fn span_to_host(&self, operation: &'static str, stream: &Stream) -> Result<Vec<u8>> {
         let start = self.layout.offset() * self.dtype.size();
-        self.storage.slice(start..start + self.layout.span() * self.dtype.size())?.to_vec(stream)
+        let span = self.storage.slice(start..start + self.layout.span() * self.dtype.size())?;
+        span.to_vec_in(stream, self.room(operation, span.len())?)
     }
 
     /// As [`Tensor::from_slice`] of the elements' bytes.
@@ -313,6 +310,17 @@ impl Tensor {
     fn with(&self, layout: Layout) -> Self {
         Tensor { storage: self.storage.clone(), dtype: self.dtype, layout }
     }
+}
+
+/// An empty vector with room for `len` values, which hold the elements of a tensor.
+pub(super) fn room_on_host<T>(operation: &'static str, shape: &Shape, len: usize) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(len).map_err(|_| TensorError::HostMemory {
+        operation,
+        shape: shape.clone(),
+        bytes: len.saturating_mul(size_of::<T>()),
+    })?;
+    Ok(values)
 }
 
 /// Views: the same memory under another layout. No element moves. Dimensions may be counted from the end.

@@ -15,6 +15,7 @@ mod fault_sweep;
 mod graph_memory;
 mod graph_modules;
 mod graph_sticky;
+mod host_memory;
 mod launch_blocking;
 mod launch_prepared;
 mod memory;

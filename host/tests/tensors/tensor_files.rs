@@ -69,6 +69,35 @@ fn every_element_type_there_and_back() -> Outcome {
 }
 
 #[test]
+fn a_file_keeps_its_permissions_and_links() -> Outcome {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let stream = stream()?;
+    let x = Tensor::zeros(&stream, &[3], DType::U8)?;
+    let mode = |path: &Path| std::fs::metadata(path).map(|file| file.permissions().mode() & 0o777);
+    let (path, link, plain) = (Scratch::new("kept"), Scratch::new("link"), Scratch::new("plain"));
+    // A new file is as others are that the process makes.
+    std::fs::write(&plain, "")?;
+    save(&stream, &path, &[("x", &x)])?;
+    assert_eq!(mode(path.as_ref())?, mode(plain.as_ref())?);
+    symlink(&path, &link)?;
+    for wanted in [0o640, 0o604] {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(wanted))?;
+        save(&stream, &link, &[("y", &x)])?;
+        assert_eq!(mode(path.as_ref())?, wanted);
+    }
+    assert!(link.as_ref().is_symlink());
+    assert_eq!(TensorFile::open(&path)?.names(), ["y"]);
+    // Nothing is left beside a file that could not be written.
+    let folder = std::env::temp_dir().join(format!("ironwarp-{}-folder", std::process::id()));
+    std::fs::create_dir_all(folder.join("here"))?;
+    let refused = save(&stream, folder.join("here"), &[("x", &x)]);
+    assert!(matches!(refused, Err(Error::FileWrite { .. })), "{refused:?}");
+    assert_eq!(std::fs::read_dir(&folder)?.count(), 1);
+    std::fs::remove_dir_all(folder)?;
+    Ok(())
+}
+
+#[test]
 fn what_is_no_file_of_tensors_is_refused() -> Outcome {
     let header = r#"{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
     for (name, header, data) in [
