@@ -6,7 +6,7 @@ use ironwarp::ops::row::{
     BatchNorm, ChannelAffine, ChannelAxis, FixedStatistics, GroupNorm, RunningStatistics,
 };
 use ironwarp::tensor::Element;
-use ironwarp::{Device, Error, Stream, Tensor};
+use ironwarp::{DType, Device, Error, Stream, Tensor};
 use reference::Accumulated;
 use reference::channels::{ChannelNorm, Gradients, Statistics};
 use testkit::{Family, compare, input, tolerance};
@@ -236,6 +236,24 @@ fn constants_and_numbers_that_are_none() -> Outcome {
             let y = lying.values::<f32>(&stream, &y)?;
             let is_bad = |i: usize| (channels + 2..channels + 4).contains(&(i / positions));
             assert!(y.iter().enumerate().all(|(i, y)| y.is_nan() == is_bad(i)), "{lying:?} {bad}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn tensors_without_channels() -> Outcome {
+    let stream = Device::open(0)?.stream()?;
+    for (axis, sides) in [(ChannelAxis::Second, [2, 0, 4]), (ChannelAxis::Last, [2, 4, 0])] {
+        let x = Tensor::zeros(&stream, &sides, DType::F32)?;
+        let affine = ChannelAffine { axis, ..ChannelAffine::default() };
+        for groups in [1, 3] {
+            let norm = GroupNorm { groups, affine };
+            let normed = norm.run(&stream, &x)?;
+            assert_eq!((normed.y.shape(), normed.moments.shape().sides()), (x.shape(), &[2, 0][..]));
+            let gradients = norm.backward(&stream, &x, &x, &normed.moments, [true, true])?;
+            assert_eq!(gradients.x.shape(), x.shape());
+            assert!([gradients.weight, gradients.bias].iter().flatten().all(Tensor::is_empty));
         }
     }
     Ok(())

@@ -167,6 +167,11 @@ fn a_bound_of_the_workspace() {
     assert_eq!(at_once, (rows * classes + (rows + classes) * inputs) as u64 * 2);
     let by_halves = LinearCrossEntropy { chunk: Some(rows / 2), ..of };
     assert!(at_once < by_halves.workspace(rows, inputs, classes, DType::BF16));
+    // More than can be counted.
+    for classes in [1 << 62, usize::MAX] {
+        assert_eq!(of.workspace(1, 1, classes, DType::F32), u64::MAX);
+        assert_eq!(of.workspace(usize::MAX, usize::MAX, classes, DType::BF16), u64::MAX);
+    }
 }
 
 /// As the allocator counts.

@@ -318,7 +318,7 @@ impl<'a> Pass<'a> {
 
     fn groups(&self) -> usize {
         let Sides { images, channels, .. } = self.sides;
-        let of_image = channels as usize / self.group;
+        let of_image = channels as usize / self.group.max(1);
         if self.is_joined { of_image } else { images as usize * of_image }
     }
 

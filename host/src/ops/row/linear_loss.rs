@@ -148,7 +148,7 @@ impl LinearCrossEntropy {
         if let Some(chunk) = self.chunk {
             return chunk.min(rows);
         }
-        let row_bytes = pitch(sides.classes, dtype) * dtype.size();
+        let row_bytes = pitch(sides.classes, dtype).saturating_mul(dtype.size());
         let most = LOGITS_BYTES / row_bytes.max(1);
         let most = (most / TILE_ROWS * TILE_ROWS).max(TILE_ROWS);
         let each = rows.div_ceil(rows.div_ceil(most).max(1));
@@ -158,9 +158,10 @@ impl LinearCrossEntropy {
     }
 }
 
-/// Elements from a row of so many, which begins at a line, to the next.
+/// Elements from a row of so many, which begins at a line, to the next; all that can be counted where that is
+/// more.
 fn pitch(columns: usize, dtype: DType) -> usize {
-    columns.next_multiple_of(LINE_BYTES / dtype.size())
+    columns.checked_next_multiple_of(LINE_BYTES / dtype.size()).unwrap_or(usize::MAX)
 }
 
 /// Whether the weight's gradient is added up in a buffer of its own.
