@@ -33,10 +33,12 @@ impl Tensor {
 
     /// `start, start + step, ..` up to `end`, which is left out: `ceil((end - start) / step)` numbers.
     ///
-    /// Numbers are computed as f64, or as i64 where `dtype` is an integer, and then rounded.
+    /// Numbers are computed as f64, or as i64 where `dtype` is an integer, and then rounded. Of integers
+    /// their count is exact too. For an integer `dtype` a float start and step are cut to whole numbers.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a step of 0 or one that leads away from `end`, or as [`Tensor::zeros`].
+    /// [`Error::InvalidArgument`] for a step of 0 (also one that becomes 0 as an integer) or one that leads
+    /// away from `end`, or as [`Tensor::zeros`].
     #[track_caller]
     pub fn arange(
         on: impl On,
@@ -45,19 +47,21 @@ impl Tensor {
         step: impl Into<Scalar>,
         dtype: DType,
     ) -> Result<Tensor> {
-        let [start, end, step] = [start.into(), end.into(), step.into()].map(Scalar::as_f64);
-        let len = ((end - start) / step).ceil();
-        // As a float, the largest length is rounded up to a power of two, which is too long.
-        if step == 0.0 || !(0.0..isize::MAX as f64).contains(&len) {
+        let [start, end, step] = [start.into(), end.into(), step.into()];
+        let Some(len) = steps([start, end, step], dtype) else {
             return Err(Error::InvalidArgument {
                 operation: "arange",
                 argument: "step",
-                got: format!("{step} from {start} to {end}"),
+                got: format!("{step} from {start} to {end}, as {dtype}"),
                 wanted: "a step that leads from start to end".to_owned(),
                 hint: "the step is not 0, and negative when the end is below the start",
             });
+        };
+        let stream = on.stream()?;
+        if dtype.is_float() {
+            return fill::arange(&stream, start.as_f64(), step.as_f64(), len, dtype);
         }
-        fill::arange(&on.stream()?, start, step, len as usize, dtype)
+        fill::whole_numbers(&stream, start.as_i64(), step.as_i64(), len, dtype)
     }
 
     /// Numbers uniform in `[0, 1)`, below 1 in every type. The same seed gives the same numbers on every
@@ -160,6 +164,22 @@ impl Tensor {
         }
         copy_into(&stream, &convert(&stream, source, out.dtype())?, out)
     }
+}
+
+/// How many steps lead from `start` to `end`, which is left out; none where the step leads elsewhere. More
+/// than a usize holds are its largest number, which no shape has.
+fn steps(numbers: [Scalar; 3], dtype: DType) -> Option<usize> {
+    let is_whole = numbers.iter().all(|number| !matches!(number, Scalar::Float(_)));
+    if dtype.is_float() || !is_whole {
+        let [start, end, step] = numbers.map(Scalar::as_f64);
+        let step_of_type = if dtype.is_float() { step } else { step.trunc() };
+        let steps = ((end - start) / step).ceil();
+        return (step_of_type != 0.0 && steps.is_finite() && steps >= 0.0).then_some(steps as usize);
+    }
+    let [start, end, step] = numbers.map(|number| i128::from(number.as_i64()));
+    let (way, step) = ((end - start) * step.signum(), step.unsigned_abs());
+    let steps = u128::try_from(way).ok().filter(|_| step > 0)?.div_ceil(step);
+    Some(usize::try_from(steps).unwrap_or(usize::MAX))
 }
 
 #[track_caller]

@@ -128,21 +128,27 @@ pub(super) fn filled(
     }
 }
 
-/// Does the integer type `dtype` have `number`? Floats have every number, rounded.
+/// Does the integer type `dtype` have `number`, or its integer part? Floats have every number, rounded.
 pub(super) fn fits(operation: &'static str, number: Scalar, dtype: DType) -> Result<()> {
     let range = match dtype {
-        DType::I32 => i64::from(i32::MIN)..=i64::from(i32::MAX),
-        DType::U8 => 0..=i64::from(u8::MAX),
+        DType::I64 => i128::from(i64::MIN)..=i64::MAX.into(),
+        DType::I32 => i32::MIN.into()..=i32::MAX.into(),
+        DType::U8 => 0..=u8::MAX.into(),
         _ => return Ok(()),
     };
-    if range.contains(&number.as_i64()) {
+    let is_in_range = match number {
+        // Floats beyond an i128 become its ends, which are in no range.
+        Scalar::Float(value) => !value.is_nan() && range.contains(&(value as i128)),
+        number => range.contains(&number.as_i64().into()),
+    };
+    if is_in_range {
         return Ok(());
     }
     Err(Error::InvalidArgument {
         operation,
         argument: "the number",
-        got: number.as_i64().to_string(),
+        got: number.to_string(),
         wanted: format!("{} to {}, as {dtype} has", range.start(), range.end()),
-        hint: "convert the tensor to a wider type with `to` first",
+        hint: "convert the tensor to a type that has the number with `to` first",
     })
 }

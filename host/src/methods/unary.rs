@@ -106,11 +106,16 @@ impl Tensor {
     /// As [`Tensor::relu`].
     #[track_caller]
     pub fn clamp(&self, min: impl Into<Scalar>, max: impl Into<Scalar>) -> Result<Tensor> {
-        let (min, max) = (min.into(), max.into());
+        let (operation, min, max) = ("clamp", min.into(), max.into());
         let numbers = [min, max].map(|number| (number.dtype(), Weight::Number));
         let operands = [(self.dtype(), Weight::Tensor), numbers[0], numbers[1]];
         let dtype = result_type(&operands).unwrap_or(self.dtype());
         let (stream, x) = (stream_of(self)?, self.to(dtype)?);
+        // The bounds of the kernel are f64s on their way to it.
+        let is_kept = |number: &Scalar| dtype != DType::I64 || number.as_f64() as i64 == number.as_i64();
+        if ![min, max].iter().all(is_kept) {
+            return x.maximum(min).named(operation)?.minimum(max).named(operation);
+        }
         elementwise::clamp(&stream, &x, min.as_f64(), max.as_f64())
     }
 

@@ -63,23 +63,34 @@ pub fn fill<T: Element>(stream: &Stream, out: TensorMut<'_>, value: T) -> Result
 /// As [`full`].
 #[track_caller]
 pub fn arange(stream: &Stream, start: f64, step: f64, len: usize, dtype: DType) -> Result<Tensor> {
+    if !dtype.is_float() {
+        return whole_numbers(stream, start as i64, step as i64, len, dtype);
+    }
     let (shape, n) = (Shape::of("arange", &[len])?, len as u64);
-    let wide = if dtype.is_float() {
-        made(stream, &shape, DType::F64, |out| {
-            let y = out.write(stream)?;
-            // SAFETY: y holds n elements, exclusively borrowed.
-            unsafe { launch::<progression_f64>(stream, config::<f64>(n, UNITS), (start, step, n, y)) }
-        })?
-    } else {
-        made(stream, &shape, DType::I64, |out| {
-            let y = out.write(stream)?;
-            // SAFETY: y holds n elements, exclusively borrowed.
-            unsafe {
-                launch::<progression_i64>(stream, config::<i64>(n, UNITS), (start as i64, step as i64, n, y))
-            }
-        })?
-    };
-    if wide.dtype() == dtype { Ok(wide) } else { convert(stream, &wide, dtype) }
+    let wide = made(stream, &shape, DType::F64, |out| {
+        let y = out.write(stream)?;
+        // SAFETY: y holds n elements, exclusively borrowed.
+        unsafe { launch::<progression_f64>(stream, config::<f64>(n, UNITS), (start, step, n, y)) }
+    })?;
+    if dtype == DType::F64 { Ok(wide) } else { convert(stream, &wide, dtype) }
+}
+
+/// [`arange`] of integers.
+#[track_caller]
+pub(crate) fn whole_numbers(
+    stream: &Stream,
+    start: i64,
+    step: i64,
+    len: usize,
+    dtype: DType,
+) -> Result<Tensor> {
+    let (shape, n) = (Shape::of("arange", &[len])?, len as u64);
+    let wide = made(stream, &shape, DType::I64, |out| {
+        let y = out.write(stream)?;
+        // SAFETY: y holds n elements, exclusively borrowed.
+        unsafe { launch::<progression_i64>(stream, config::<i64>(n, UNITS), (start, step, n, y)) }
+    })?;
+    if dtype == DType::I64 { Ok(wide) } else { convert(stream, &wide, dtype) }
 }
 
 /// Numbers uniform in `[low, high)`, f32; `low` alone where both are the same. Convert them for another type.

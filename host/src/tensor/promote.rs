@@ -11,9 +11,16 @@
 //!    are bools.
 //! 5. 8-bit floats meet nothing but their own type.
 
+use std::fmt;
+
+use half::{bf16, f16};
+
 use super::DType;
 
 /// A plain number as an operand: `x.add(1)`, `&x * 0.5`, `x.masked_fill(&mask, f64::NEG_INFINITY)`.
+///
+/// All numbers that are an f64 or an i64 without loss become one. `usize`, as `Tensor::size` returns it, is
+/// none of them: write `x.size(0)? as i64`, or `as f64` for a float.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scalar {
     /// A float.
@@ -63,7 +70,18 @@ macro_rules! scalars {
     )* };
 }
 
-scalars!(f64 => Float, f32 => Float, i64 => Int, i32 => Int, bool => Bool);
+scalars!(f64 => Float, f32 => Float, f16 => Float, bf16 => Float);
+scalars!(i64 => Int, i32 => Int, i16 => Int, i8 => Int, u32 => Int, u16 => Int, u8 => Int, bool => Bool);
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scalar::Float(value) => write!(f, "{value:?}"),
+            Scalar::Int(value) => write!(f, "{value}"),
+            Scalar::Bool(value) => write!(f, "{value}"),
+        }
+    }
+}
 
 /// The rank of an operand in promotion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

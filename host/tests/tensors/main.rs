@@ -4,6 +4,7 @@ mod current_stream;
 mod tensor_files;
 mod tensor_layout;
 mod tensor_methods;
+mod tensor_numbers;
 mod tensor_rearrange;
 mod tensor_statistics;
 mod tensors;

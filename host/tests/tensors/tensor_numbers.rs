@@ -1,0 +1,88 @@
+//! Plain numbers in tensors: progressions, bounds, and numbers that an integer type does not have.
+
+use std::error::Error as StdError;
+
+use half::{bf16, f16};
+use ironwarp::{DType, Device, Error, Result, Tensor, TensorError};
+
+type Outcome = std::result::Result<(), Box<dyn StdError>>;
+
+/// The first integer that no f64 is.
+const ODD: i64 = (1 << 53) + 1;
+
+fn is_argument<T>(result: Result<T>, part: &str) {
+    let error = result.err().expect(part);
+    assert!(matches!(error, Error::InvalidArgument { .. }), "{part}: {error}");
+    assert!(error.to_string().contains(part), "{part}: {error}");
+}
+
+#[test]
+fn progressions_of_integers_are_exact() -> Outcome {
+    let device = Device::open(0)?;
+    let of = |start: i64, end: i64, step: i64| Tensor::arange(&device, start, end, step, DType::I64);
+    assert_eq!(of(ODD, ODD + 3, 1)?.tolist::<i64>()?, [ODD, ODD + 1, ODD + 2]);
+    assert_eq!(of(-ODD, -ODD - 5, -2)?.tolist::<i64>()?, [-ODD, -ODD - 2, -ODD - 4]);
+    let ends = of(i64::MIN, i64::MAX, i64::MAX)?.tolist::<i64>()?;
+    assert_eq!(ends, [i64::MIN, -1, i64::MAX - 1]);
+    assert_eq!(of(3, 3, 1)?.tolist::<i64>()?, [0i64; 0]);
+    assert_eq!(Tensor::arange(&device, 5, 0, -2, DType::I32)?.tolist::<i32>()?, [5, 3, 1]);
+    // A float start is cut.
+    assert_eq!(Tensor::arange(&device, 1.5, 4.0, 1.0, DType::I64)?.tolist::<i64>()?, [1, 2, 3]);
+    is_argument(of(0, 1, 0), "0 from 0 to 1, as i64");
+    is_argument(of(0, 3, -1), "-1 from 0 to 3");
+    is_argument(Tensor::arange(&device, 0.5, 3.5, 0.5, DType::I64), "0.5 from 0.5 to 3.5, as i64");
+    assert_eq!(Tensor::arange(&device, 0.5, 2.0, 0.5, DType::F32)?.tolist::<f32>()?, [0.5, 1.0, 1.5]);
+    let long = [
+        of(i64::MIN, i64::MAX, 1),
+        Tensor::arange(&device, 0, 1e19, 1, DType::F32),
+        Tensor::arange(&device, 0.0, 1e300, 1, DType::I32),
+    ];
+    for error in long.map(|made| made.expect_err("too long")) {
+        assert!(matches!(error.tensor_error(), Some(TensorError::TooLarge { .. })), "{error}");
+    }
+    Ok(())
+}
+
+#[test]
+fn bounds_of_integers_are_exact() -> Outcome {
+    let device = Device::open(0)?;
+    let x = Tensor::from_slice(&device, &[3], &[ODD - 1, ODD, ODD + 1])?;
+    assert_eq!(x.clamp(ODD, i64::MAX)?.tolist::<i64>()?, [ODD, ODD, ODD + 1]);
+    assert_eq!(x.clamp(i64::MIN, ODD)?.tolist::<i64>()?, [ODD - 1, ODD, ODD]);
+    assert_eq!(x.clamp(i64::MIN, i64::MAX)?.tolist::<i64>()?, [ODD - 1, ODD, ODD + 1]);
+    Ok(())
+}
+
+#[test]
+fn integers_have_no_other_numbers() -> Outcome {
+    let device = Device::open(0)?;
+    let full = |number: f64, dtype| Tensor::full(&device, &[2], number, dtype);
+    for dtype in [DType::I64, DType::I32, DType::U8] {
+        is_argument(full(f64::NAN, dtype), "NaN");
+        is_argument(full(f64::NEG_INFINITY, dtype), "-inf");
+        is_argument(full(1e30, dtype), "1e30");
+        is_argument(full(-1e300, dtype), "-1e300");
+    }
+    is_argument(full(-(i64::MIN as f64), DType::I64), "9.223372036854776e18");
+    assert_eq!(full(i64::MIN as f64, DType::I64)?.tolist::<i64>()?, [i64::MIN; 2]);
+    // The integer part counts.
+    assert_eq!(full(255.5, DType::U8)?.tolist::<u8>()?, [255; 2]);
+    assert_eq!(full(-0.5, DType::U8)?.tolist::<u8>()?, [0; 2]);
+    assert_eq!(full(f64::NAN, DType::Bool)?.tolist::<bool>()?, [true; 2]);
+    let (x, mask) = (full(1.0, DType::I64)?, full(1.0, DType::Bool)?);
+    is_argument(x.masked_fill(&mask, f64::NEG_INFINITY), "-inf");
+    is_argument(x.pad(&[[0, 1]], f64::NAN), "NaN");
+    Ok(())
+}
+
+#[test]
+fn numbers_of_every_type_that_fits() -> Outcome {
+    let device = Device::open(0)?;
+    let x = Tensor::from_slice(&device, &[2], &[1i32, 2])?;
+    assert_eq!(x.add(1u8)?.add(2u16)?.add(-3i8)?.add(4i16)?.tolist::<i32>()?, [5, 6]);
+    assert_eq!(x.eq(2u32)?.tolist::<bool>()?, [false, true]);
+    assert_eq!(x.mul(x.size(0)? as i64)?.tolist::<i32>()?, [2, 4]);
+    let half = x.mul(f16::from_f32(0.5))?.add(bf16::from_f32(1.0))?;
+    assert_eq!((half.dtype(), half.tolist::<f32>()?), (DType::F32, vec![1.5, 2.0]));
+    Ok(())
+}
