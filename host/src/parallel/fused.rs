@@ -8,7 +8,7 @@ use crate::memory::same_length;
 use crate::ops::convert::convert;
 use crate::ops::elementwise::{copy, copy_into};
 use crate::ops::gemm::Activation;
-use crate::ops::row::{Norm, NormKind, Normed, alike};
+use crate::ops::row::{Norm, NormKind, Normed, alike, check_eps, check_shared, columns};
 use crate::stream::Stream;
 use crate::tensor::{DType, Tensor, TensorError, TensorMut};
 
@@ -34,12 +34,18 @@ impl Communicator {
         eps: f64,
     ) -> Result<Normed> {
         const OPERATION: &str = "Communicator::all_reduce_norm";
-        alike(OPERATION, "residual", residual, x)?;
-        let width = x.shape().last().copied().unwrap_or(1);
-        same_length(OPERATION, "the weight", width, weight.elements())?;
+        // All that could fail later: a call that fails when it has begun fails the group.
         let is_float = matches!(x.dtype(), DType::F32 | DType::F16 | DType::BF16);
+        of_type(OPERATION, "x", x.dtype(), is_float || x.dtype() == DType::F64, "f64, f32, f16 or bf16")?;
+        alike(OPERATION, "residual", residual, x)?;
+        let width = columns(OPERATION, x, x.rank().wrapping_sub(1))?;
+        check_shared(OPERATION, "weight", weight, x, width)?;
+        check_eps(OPERATION, eps)?;
+        for (what, tensor) in [("x", x), ("the residual", residual), ("the weight", weight)] {
+            stream.same_device(what, tensor.device())?;
+        }
         let call = Call::new(Kind::AllReduceNorm { width }, x.dtype(), x.elements());
-        let fits = is_float && weight.dtype() == x.dtype() && (width * x.dtype().size()).is_multiple_of(LINE);
+        let fits = is_float && (width * x.dtype().size()).is_multiple_of(LINE);
         let is_fused = fits && matches!(&self.member, Member::Peer(member) if member.is_low_latency(&call));
         if is_fused {
             self.tell_listener(&call);
@@ -73,15 +79,12 @@ impl Communicator {
         mut into: TensorMut<'_>,
     ) -> Result<Tensor> {
         const OPERATION: &str = "Communicator::all_reduce_scaled";
-        let of_type = |what, got, is_right: bool, wanted: &str| {
-            let (wanted, hint) = (wanted.to_owned(), "convert it first (`ops::convert`)");
-            let error = TensorError::DType { operation: OPERATION, what, got, wanted, hint };
-            if is_right { Ok(()) } else { Err(crate::Error::from(error)) }
-        };
         let is_float = matches!(x.dtype(), DType::F32 | DType::F16 | DType::BF16);
-        of_type("x", x.dtype(), is_float, "f32, f16 or bf16")?;
-        of_type("the result", into.dtype(), into.dtype() == DType::F32, "f32")?;
+        of_type(OPERATION, "x", x.dtype(), is_float, "f32, f16 or bf16")?;
+        of_type(OPERATION, "the result", into.dtype(), into.dtype() == DType::F32, "f32")?;
         same_length(OPERATION, "the result", x.elements(), into.layout().elements())?;
+        stream.same_device("x", x.device())?;
+        stream.same_device("the result", into.device())?;
         let call = Call::new(Kind::AllReduceScaled { bits: scale.to_bits() }, x.dtype(), x.elements());
         let is_fused =
             matches!(&self.member, Member::Peer(member) if member.sums_gradients()) && x.elements() > 0;
@@ -109,6 +112,20 @@ impl Communicator {
             sum.mul(&sum)?.sum_all()?.view_as(&[1])
         })
     }
+}
+
+fn of_type(
+    operation: &'static str,
+    what: &'static str,
+    got: DType,
+    is_right: bool,
+    wanted: &str,
+) -> Result<()> {
+    if is_right {
+        return Ok(());
+    }
+    let (wanted, hint) = (wanted.to_owned(), "convert it first (`ops::convert`)");
+    Err(TensorError::DType { operation, what, got, wanted, hint }.into())
 }
 
 /// The tensor, contiguous and at a boundary of [`LINE`] bytes: the same one, or a copy.

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 
 use half::{bf16, f16};
 use ironwarp::graph::Graph;
-use ironwarp::parallel::Group;
+use ironwarp::parallel::{Communicator, Group};
 use ironwarp::tensor::{DType, Element};
 use ironwarp::{Device, Error, Stream, Tensor};
 use reference::{collective as oracle, reduction, row};
@@ -223,8 +223,32 @@ fn wrong_uses_of_fused_sums() -> Outcome {
         let (x, weight) = (of(&[2, 8], DType::F32)?, of(&[8], DType::F32)?);
         let error = rank.all_reduce_norm(&stream, &x, &of(&[2, 9], DType::F32)?, &weight, EPS);
         assert!(error.expect_err("another shape").to_string().contains("residual has shape [2, 9]"));
-        let error = rank.all_reduce_norm(&stream, &x, &x, &of(&[9], DType::F32)?, EPS);
-        assert!(matches!(error, Err(Error::Length { expected: 8, got: 9, .. })));
+        let norm = |rank: &mut Communicator, x: &Tensor, weight: &Tensor, eps: f64| {
+            rank.all_reduce_norm(&stream, x, x, weight, eps).expect_err("a wrong operand")
+        };
+        for shape in [&[9][..], &[2, 4]] {
+            let error = norm(&mut rank, &x, &of(shape, DType::F32)?, EPS);
+            assert!(error.to_string().contains("weight has shape"), "{error}");
+        }
+        let error = norm(&mut rank, &x, &of(&[8], DType::BF16)?, EPS);
+        assert!(error.to_string().contains("weight"), "{error}");
+        for eps in [-1.0, f64::NAN] {
+            let error = norm(&mut rank, &x, &weight, eps);
+            assert!(matches!(error, Error::InvalidArgument { argument: "eps", .. }), "{error}");
+        }
+        let whole = [of(&[2, 8], DType::I32)?, of(&[8], DType::I32)?];
+        let error = norm(&mut rank, &whole[0], &whole[1], EPS);
+        assert!(error.to_string().contains("f64, f32, f16 or bf16"), "{error}");
+        // One of another device.
+        let other = devices[1 - rank.rank() as usize].stream()?;
+        let far = |shape: &[usize]| Tensor::zeros(&other, shape, DType::F32);
+        let is_far = |error: Error| assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
+        is_far(norm(&mut rank, &x, &far(&[8])?, EPS));
+        is_far(norm(&mut rank, &far(&[2, 8])?, &weight, EPS));
+        let residual = rank.all_reduce_norm(&stream, &x, &far(&[2, 8])?, &weight, EPS);
+        is_far(residual.expect_err("a residual of another device"));
+        let result = rank.all_reduce_scaled(&stream, &x, 1.0, far(&[16])?.view_mut()?);
+        is_far(result.expect_err("a result of another device"));
         let integers = of(&[16], DType::I32)?;
         let mut into = of(&[16], DType::F32)?;
         let error = rank.all_reduce_scaled(&stream, &integers, 1.0, into.view_mut()?);
@@ -234,6 +258,7 @@ fn wrong_uses_of_fused_sums() -> Outcome {
         let error = rank.all_reduce_scaled(&stream, &x, 1.0, of(&[15], DType::F32)?.view_mut()?);
         assert!(matches!(error, Err(Error::Length { expected: 16, got: 15, .. })));
         // Nothing was queued: the group goes on.
+        rank.all_reduce_norm(&stream, &x, &x, &weight, EPS)?;
         rank.all_reduce_scaled(&stream, &x, 1.0, into.view_mut()?)?;
         rank.synchronize(&stream)
     })?;

@@ -42,6 +42,7 @@ pub use linear_loss::{LinearCrossEntropy, LinearLoss};
 pub(super) use loss::scalar;
 pub use loss::{CrossEntropy, Loss, Reduction};
 pub use norm::{Norm, NormKind, Normed};
+pub(crate) use norm::{check_eps, check_shared};
 pub use norm_backward::{NormBackward, NormGradients};
 pub use norm_of_dropout::NormOfDropout;
 pub use norm_to_e4m3::{NormOfDropoutToE4m3, NormToE4m3};
@@ -197,7 +198,7 @@ pub fn log_softmax_backward(stream: &Stream, y: &Tensor, dy: &Tensor, axis: usiz
 }
 
 /// Elements along an axis.
-fn columns(operation: &'static str, x: &Tensor, axis: usize) -> Result<usize> {
+pub(crate) fn columns(operation: &'static str, x: &Tensor, axis: usize) -> Result<usize> {
     let rank = x.rank();
     if axis >= rank {
         return Err(TensorError::Axis { operation, axis: axis.given(), rank }.into());

@@ -276,7 +276,7 @@ pub(super) fn bytes<'t>(stream: &Stream, tensor: Option<&'t Tensor>) -> Result<O
 }
 
 /// An epsilon of at least 0.
-pub(super) fn check_eps(operation: &'static str, eps: f64) -> Result<()> {
+pub(crate) fn check_eps(operation: &'static str, eps: f64) -> Result<()> {
     if eps.is_nan() || eps < 0.0 {
         let (wanted, hint) = ("0 or more".to_owned(), "PyTorch's default for layer norms is 1e-5");
         return Err(argument(operation, "eps", eps.to_string(), wanted, hint));
@@ -304,11 +304,22 @@ pub(super) fn shared_by_rows(
     columns: usize,
 ) -> Result<Option<Tensor>> {
     let Some(given) = given else { return Ok(None) };
+    check_shared(operation, what, given, x, columns)?;
+    contiguous(stream, given).map(Some)
+}
+
+/// A weight or a bias: an element of the type of `x` for each column.
+pub(crate) fn check_shared(
+    operation: &'static str,
+    what: &'static str,
+    given: &Tensor,
+    x: &Tensor,
+    columns: usize,
+) -> Result<()> {
     if given.shape().sides() != [columns] {
         let (got, wanted) = (given.shape().clone(), format!("[{columns}], one for each element of a row"));
         let hint = "take the row's part of it, or flatten it (`reshape`)";
         return Err(TensorError::Shape { operation, what, got, wanted, hint }.into());
     }
-    same_type(operation, what, given, x)?;
-    contiguous(stream, given).map(Some)
+    same_type(operation, what, given, x)
 }
