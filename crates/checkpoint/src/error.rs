@@ -55,6 +55,9 @@ pub enum Error {
         /// The bytes that were given.
         bytes: usize,
     },
+    /// The format of the shards has the name for itself.
+    #[error("a tensor named {0:?}; wanted any other name: safetensors files keep this one for their notes")]
+    Name(String),
     /// A rank wrote two parts of a tensor.
     #[error("two parts of {0:?} by one rank; wanted one range of elements a rank")]
     Twice(String),

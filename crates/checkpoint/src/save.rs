@@ -61,7 +61,7 @@ impl Checkpoints {
     /// [`commit`](Self::commit).
     ///
     /// # Errors
-    /// [`Error::Part`] and [`Error::Twice`] for parts that do not fit, [`Error::Io`].
+    /// [`Error::Part`], [`Error::Name`] and [`Error::Twice`] for parts that do not fit, [`Error::Io`].
     pub fn write(&self, step: u64, rank: u32, ranks: u32, parts: &[Part<'_>]) -> Result<Report, Error> {
         let folder = self.partial(step);
         disk::create_folder(&folder).map_err(Error::io("create", &folder))?;

@@ -10,6 +10,9 @@ use crate::disk::Output;
 use crate::dtype::DType;
 use crate::error::Error;
 
+/// A name in a safetensors header that is no tensor's.
+const METADATA: &str = "__metadata__";
+
 /// Elements of a tensor, as a rank holds them.
 #[derive(Debug, Clone)]
 pub struct Part<'a> {
@@ -34,6 +37,9 @@ impl<'a> Part<'a> {
     }
 
     fn check(&self) -> Result<(), Error> {
+        if self.name == METADATA {
+            return Err(Error::Name(self.name.to_owned()));
+        }
         let Range { start, end } = self.range;
         let count = end.checked_sub(start).and_then(|count| count.checked_mul(self.dtype.bytes()));
         let fits = elements(self.shape).is_some_and(|elements| end <= elements);

@@ -90,6 +90,16 @@ fn shards_are_safetensors_files() {
     assert_eq!(file.tensor("a.weight").unwrap().shape(), [18]);
 }
 
+/// The format has this name for itself, and what is there is a map: no other tool would open the shard.
+#[test]
+fn the_formats_own_name_is_refused() {
+    let (_folder, checkpoints) = new();
+    let shape = [4];
+    let part = Part::whole("__metadata__", DType::U8, &shape, &[0; 4]);
+    let error = checkpoints.write(1, 0, 1, &[part]).unwrap_err();
+    assert!(matches!(error, Error::Name(_)) && error.to_string().contains("__metadata__"), "{error}");
+}
+
 /// Every call that changes the disk fails, once or from then on: the newest checkpoint is the old one or the
 /// new one, and the next trial succeeds.
 #[test]
