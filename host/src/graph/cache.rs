@@ -1,7 +1,6 @@
 //! A step that is called many times and captured automatically.
 
 use std::collections::HashMap;
-use std::collections::hash_map;
 use std::fmt;
 use std::hash::Hash;
 use std::panic::Location;
@@ -152,7 +151,7 @@ impl<'work, K: Hash + Eq + Clone, I, O> GraphCache<'work, K, I, O> {
     }
 
     /// Fills the static inputs of `key` and runs the step: eagerly or by its graph. The outputs are valid
-    /// until the next run with the key.
+    /// until the next run with the key. A new key's inputs are made while all graphs are still kept.
     ///
     /// # Errors
     /// The errors of `prepare`, `fill` and an eager run of the step, or the driver's error.
@@ -166,12 +165,12 @@ impl<'work, K: Hash + Eq + Clone, I, O> GraphCache<'work, K, I, O> {
         let at = Location::caller();
         self.calls += 1;
         if !self.entries.contains_key(key) {
+            // Before another key is forgotten: this may fail.
+            let inputs = (self.prepare)(stream, key)?;
             self.make_room();
+            self.entries.insert(key.clone(), Entry::new(inputs));
         }
-        let entry = match self.entries.entry(key.clone()) {
-            hash_map::Entry::Occupied(entry) => entry.into_mut(),
-            hash_map::Entry::Vacant(place) => place.insert(Entry::new((self.prepare)(stream, key)?)),
-        };
+        let Some(entry) = self.entries.get_mut(key) else { unreachable!("the key is there by now") };
         entry.used = self.calls;
         fill(stream, &mut entry.inputs)?;
         entry.run(stream, &mut self.step, self.warm_up, at)

@@ -73,6 +73,26 @@ fn the_keys_used_last_keep_their_graphs() -> Result<()> {
     Ok(())
 }
 
+/// Inputs that cannot be made cost no other key its graph.
+#[test]
+fn a_key_that_cannot_be_prepared_changes_nothing() -> Result<()> {
+    let Bench { stream, .. } = Bench::open()?;
+    let prepare = |stream: &Stream, len: &usize| {
+        if *len > 2 { Err(Error::Range { start: 0, end: *len, len: 2 }) } else { zeroed(stream, len) }
+    };
+    let mut cache = GraphCache::new(prepare, double).warm_up(0).capacity(2);
+    for len in [1, 2] {
+        cache.run(&stream, &len, |stream, x| x.fill_zero(stream))?;
+    }
+    for len in [3, 4, 5] {
+        let refused = cache.run(&stream, &len, |stream, x| x.fill_zero(stream)).map(drop);
+        expect_error("prepare", refused, |e| matches!(e, Error::Range { .. }))?;
+        assert!(cache.mode(&len).is_none());
+    }
+    assert!([1, 2].iter().all(|len| matches!(cache.mode(len), Some(Mode::Captured))));
+    Ok(())
+}
+
 #[test]
 fn a_step_that_cannot_be_captured_runs_eagerly_and_says_why() -> Result<()> {
     let Bench { stream, .. } = Bench::open()?;
