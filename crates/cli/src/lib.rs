@@ -12,6 +12,7 @@
 #[macro_use]
 pub mod print;
 
+mod around;
 pub mod build_kernels;
 pub mod cargo;
 pub mod commands;

@@ -3,11 +3,9 @@
 //! The template is the package `kernels-gpu/hello` of Ironwarp's repository, so whatever is written has been
 //! compiled, tested and linted under that name.
 
-use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use toml::{Table, Value};
-
+use crate::around;
 use crate::commands::Program;
 use crate::error::Error;
 use crate::ironwarp::{BUILDER, HOST, Ironwarp, PRIMITIVES, STD};
@@ -146,22 +144,13 @@ pub fn write_package(folder: &Path, files: &[File]) -> Result<(), Error> {
 
 /// A project is a workspace of its own. Cargo refuses one among another's members, and then both are broken.
 fn check_surroundings(project: &Path) -> Result<(), Error> {
-    for around in project.ancestors().skip(1) {
-        let manifest = around.join("Cargo.toml");
-        // Cargo itself does not look at a manifest that is none.
-        let table: Table = match fs::read_to_string(&manifest).map(|text| text.parse()) {
-            Ok(Ok(table)) => table,
-            _ => continue,
-        };
-        let Some(workspace) = table.get("workspace") else { continue };
-        let excluded = workspace.get("exclude").and_then(Value::as_array).into_iter().flatten();
-        let mut excluded = excluded.filter_map(Value::as_str).map(|path| around.join(path));
-        if !excluded.any(|folder| project.starts_with(folder)) {
+    for around in around::workspaces(project) {
+        if let Some(pattern) = around.member(project) {
             return Err(Error::Usage(format!(
-                "{} cannot hold a project: it lies in the workspace of {}; choose a folder elsewhere, or one that \
-                 `exclude` in that manifest names",
+                "{} cannot hold a project: it lies in the workspace of {}, whose `members` list {pattern:?}; choose a \
+                 folder elsewhere, or one that `exclude` in that manifest names",
                 project.parent().unwrap_or(project).display(),
-                manifest.display()
+                around.manifest.display()
             )));
         }
     }
@@ -283,6 +272,8 @@ fn report(folder: &Path, files: &[File]) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

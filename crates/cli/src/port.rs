@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use cuda_builder::shown;
 use toml::{Table, Value};
 
+use crate::around;
 use crate::commands::Program;
 use crate::error::Error;
 use crate::term::{self, Style, style};
@@ -19,7 +21,7 @@ kernels, hosts and build scripts stay as they are; packages of Rust-CUDA's names
 Usage: {program} port DIR [--write]
 
 Options:
-  --write    add the lines to DIR/Cargo.toml; nothing else is written
+  --write    add the lines to DIR/Cargo.toml, the manifest of a package or of a workspace; nothing else is written
 
 Examples:
   {program} port ../my-project
@@ -120,13 +122,15 @@ pub fn run(program: Program, facades: Facades<'_>, mut args: lexopt::Parser) -> 
     fs::read_dir(&folder).map_err(Error::io("read", &folder))?;
     let manifest = folder.join("Cargo.toml");
     let text = fs::read_to_string(&manifest).map_err(Error::io("read", &manifest))?;
+    let table = parsed(&text).map_err(|error| Error::Usage(format!("{}: {error}", manifest.display())))?;
     let files = files_of(&folder);
-    let uses = dependencies(&files)?;
+    let uses = dependencies(&files);
     if uses.is_empty() {
         println!("{} depends on no package of Rust-CUDA's: there is nothing to port", folder.display());
         return Ok(());
     }
     report(&folder, &uses, &old_lines(&folder, &files));
+    check_root(program, &manifest, &table)?;
     let lines = patch(&uses, facades);
     if text.contains("[patch.") {
         println!("\n{} has patches already; bring these lines in:\n\n{lines}", manifest.display());
@@ -142,6 +146,30 @@ pub fn run(program: Program, facades: Facades<'_>, mut args: lexopt::Parser) -> 
         println!("\nlines for {} (--write adds them):\n\n{lines}", manifest.display());
     }
     Ok(())
+}
+
+/// Cargo takes patches from the root of a workspace alone.
+fn check_root(program: Program, manifest: &Path, table: &Table) -> Result<(), Error> {
+    if table.contains_key("workspace") {
+        return Ok(());
+    }
+    let whole = fs::canonicalize(manifest).map_err(Error::io("find", manifest))?;
+    let folder = whole.parent().unwrap_or(&whole);
+    let named = table.get("package").and_then(|package| package.get("workspace")?.as_str());
+    let root = match named {
+        Some(path) => Some(folder.join(path)),
+        None => {
+            around::workspaces(folder).next().and_then(|around| around.manifest.parent().map(Path::to_owned))
+        }
+    };
+    let Some(root) = root else { return Ok(()) };
+    let root = root.display();
+    Err(Error::Usage(format!(
+        "{} is of a package in the workspace of {root}, and Cargo takes no patches from there; port the workspace: \
+         `{} port {root}`",
+        manifest.display(),
+        program.name
+    )))
 }
 
 /// Writes a file beside the old one, with its permissions, and renames it: a full disk leaves the old one
@@ -190,16 +218,25 @@ fn may_hold_sources(folder: &str) -> bool {
     !SKIPPED.contains(&folder) && (!folder.starts_with('.') || folder == ".cargo")
 }
 
-fn dependencies(files: &[PathBuf]) -> Result<Vec<Use>, Error> {
+fn parsed(text: &str) -> Result<Table, toml::de::Error> {
+    text.parse()
+}
+
+/// Those of all manifests. A template or a test may have one that Cargo could not read, and never does.
+fn dependencies(files: &[PathBuf]) -> Vec<Use> {
     let mut uses = Vec::new();
     for path in files.iter().filter(|path| path.ends_with("Cargo.toml")) {
-        let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
-        let table: Table = text
-            .parse()
-            .map_err(|error: toml::de::Error| Error::Usage(format!("{}: {error}", path.display())))?;
-        collect(path, &table, &mut uses);
+        let table = fs::read_to_string(path).ok().and_then(|text| parsed(&text).ok());
+        match table {
+            Some(table) => collect(path, &table, &mut uses),
+            None => eprintln!(
+                "{} {} is no manifest, and is left out",
+                style(Style::Warn, "warning:"),
+                shown(path)
+            ),
+        }
     }
-    Ok(uses)
+    uses
 }
 
 /// Goes through all tables of dependencies, those of targets and of a workspace too.

@@ -149,6 +149,30 @@ fn port_keeps_what_there_was() {
     assert_eq!(fs::read_dir(here.join("full")).unwrap().count(), 2, "nothing is left beside");
 }
 
+/// Cargo takes no patches from a member of a workspace, and reads no manifest that is none of its packages'.
+#[test]
+fn port_writes_where_cargo_looks() {
+    let place = Place::new();
+    let here = place.here();
+    let uses = |more: &str| manifest("member", &format!("{more}[dependencies]\ncust = \"0.3\"\n"));
+    let root = "[workspace]\nmembers = [\"gpu\"]\nexclude = [\"alone\"]\n";
+    fs::create_dir_all(here.join("w/template")).unwrap();
+    fs::write(here.join("w/Cargo.toml"), root).unwrap();
+    fs::write(here.join("w/template/Cargo.toml"), "name = {{name}}\n\u{1b}[2J").unwrap();
+    write_package(&here.join("w/gpu"), &uses(""));
+    write_package(&here.join("w/alone"), &uses(""));
+    write_package(&here.join("apart"), &uses("").replace("[package]", "[package]\nworkspace = \"../w\""));
+    let read = |path: &str| fs::read_to_string(here.join(path)).unwrap();
+    place.check_scripts(&[
+        ("exec \"$1\" port w/gpu --write", 2, "Cargo takes no patches from there; port the workspace"),
+        ("exec \"$1\" port w/gpu", 2, "/w`"),
+        ("exec \"$1\" port apart --write", 2, "Cargo takes no patches from there"),
+        ("exec \"$1\" port w/alone --write", 0, "wrote w/alone/Cargo.toml"),
+        ("exec \"$1\" port w --write", 0, "warning: w/template/Cargo.toml is no manifest, and is left out"),
+    ]);
+    assert_eq!((read("w/gpu/Cargo.toml"), read("w/Cargo.toml").matches("[patch.").count()), (uses(""), 1));
+}
+
 /// Case by case: what is no folder of a project.
 #[test]
 fn port_tells_what_is_no_project() {
