@@ -174,7 +174,8 @@ impl Device {
     /// Opens device `ordinal` and its primary context.
     ///
     /// # Errors
-    /// [`Error::Init`] when no driver can be started, [`Error::NoSuchDevice`], or the driver's error.
+    /// [`Error::Init`] when no driver can be started, [`Error::NoSuchDevice`], [`Error::Environment`] for a
+    /// variable of the environment that means nothing, or the driver's error.
     pub fn open(ordinal: u32) -> Result<Device> {
         let backend = start_driver()?;
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);

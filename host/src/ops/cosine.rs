@@ -192,7 +192,8 @@ impl TopK {
     /// entries past the end.
     ///
     /// # Errors
-    /// The driver's error.
+    /// [`Error::DeviceMismatch`], [`Error::NotCapturable`] on a stream that is being captured, or the
+    /// driver's error.
     pub fn to_host(&self, stream: &Stream) -> Result<Vec<Vec<Hit>>> {
         let (scores, indices) = (self.scores.to_vec(stream)?, self.indices.to_vec(stream)?);
         let hits = |query: usize| {

@@ -88,8 +88,8 @@ impl Event {
     /// Milliseconds from `start` to `end`; waits for `end`. Resolution about half a microsecond on a GPU.
     ///
     /// # Errors
-    /// [`Error::EventNotRecorded`], [`Error::DeviceMismatch`], or the driver's error (one of them is
-    /// untimed).
+    /// [`Error::EventNotRecorded`], [`Error::DeviceMismatch`], [`Error::NotCapturable`] when one was recorded
+    /// inside a capture, or the driver's error (one of them is untimed).
     pub fn elapsed_ms(start: &Event, end: &Event) -> Result<f32> {
         for (event, which) in [(start, "start"), (end, "end")] {
             if !event.recorded.load(Ordering::Acquire) {

@@ -184,8 +184,8 @@ impl Stream {
     /// Waits until everything queued so far is done.
     ///
     /// # Errors
-    /// The driver's error, also of work queued earlier: it names the launch that caused it, or the launches
-    /// that may have.
+    /// [`Error::NotCapturable`] while the stream is being captured, or the driver's error, also of work
+    /// queued earlier: it names the launch that caused it, or the launches that may have.
     pub fn synchronize(&self) -> Result<()> {
         self.must_not_be_waited_for("Stream::synchronize, or reading results back,")?;
         let seen = self.seen();
@@ -198,7 +198,8 @@ impl Stream {
     /// Whether everything queued so far is done.
     ///
     /// # Errors
-    /// The driver's error, also of work queued earlier.
+    /// [`Error::NotCapturable`] while the stream is being captured, or the driver's error, also of work
+    /// queued earlier.
     pub fn is_idle(&self) -> Result<bool> {
         self.must_not_be_waited_for("Stream::is_idle")?;
         let seen = self.seen();

@@ -118,7 +118,8 @@ impl<'a> TensorMut<'a> {
     ///
     /// # Errors
     /// [`TensorError::DType`], [`TensorError::Elements`], [`TensorError::NotContiguous`],
-    /// [`crate::Error::DeviceMismatch`], or the driver's error.
+    /// [`crate::Error::DeviceMismatch`], [`crate::Error::NotCapturable`] on a stream that is being captured,
+    /// or the driver's error.
     pub fn copy_from_slice<T: Element>(&mut self, stream: &Stream, data: &[T]) -> Result<()> {
         let operation = "TensorMut::copy_from_slice";
         expect_dtype::<T>(operation, self.dtype)?;

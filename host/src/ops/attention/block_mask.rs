@@ -220,7 +220,8 @@ impl<F> BlockMask<F> {
     /// Counts blocks. This waits for the device.
     ///
     /// # Errors
-    /// The driver's error.
+    /// [`crate::Error::DeviceMismatch`], [`crate::Error::NotCapturable`] on a stream that is being captured,
+    /// or the driver's error.
     pub fn statistics(&self, stream: &Stream) -> Result<Statistics> {
         let words = self.words.to_vec(stream)?;
         let lists = words.chunks_exact(self.plan.params.words.max(1) as usize);
