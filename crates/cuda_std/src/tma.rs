@@ -21,8 +21,8 @@
 //! are 32-bit addresses, aligned to 128 bytes (1024 for the 128-byte swizzle).
 //!
 //! The `_multicast` loads write the same offset of every block of the cluster whose rank's bit is set in
-//! `mask`, and report to the mbarrier at the same offset there. The `_hint` loads tell L2 how long to keep
-//! the lines, by a policy of [`policy`].
+//! `mask`, and report to the mbarrier at the same offset there. The `_hint` loads and stores tell L2 how
+//! long to keep the lines, by a policy of [`policy`].
 //!
 //! The `_im2col` loads take a map of windows: what one tap of a convolution sees, for as many windows in a
 //! row as the map says, line after line and image after image. Pixels outside of the image read as zeros.
@@ -232,45 +232,69 @@ load_im2col!(
     "Starts the load of windows' channels in three spatial dimensions to `dst`; its bytes count at `bar`."
 );
 
-/// One store or reduction of a box. `$executor` is the executor's function, `$reduction` its first argument.
+/// One store or reduction of a box. `$executor` is the executor's function, `$reduction` its first argument;
+/// `$suffix` and `$operands` are as in `load`.
 macro_rules! store {
     (
-        $dims:literal, $coords:literal, [$($i:literal)+]: $name:ident, $what:literal, $op:expr,
-        $executor:path $(, $reduction:path)?
+        $dims:literal, $coords:literal, [$($i:literal)+]: $name:ident, $doc:expr, $op:expr, $suffix:literal,
+        $operands:literal, ($($extra:ident: $type:ty, $class:ident)?), $executor:path $(, $reduction:path)?
     ) => {
-        #[doc = concat!("Starts ", $what, " a ", $dims, "-dimensional box in shared memory, in the current group.")]
+        #[doc = $doc]
         ///
         /// # Safety
         /// As the module says.
         ///
         /// # PTX
-        #[doc = concat!("`", $op, ".bulk_group`")]
+        #[doc = concat!("`", $op, ".bulk_group", $suffix, "`")]
         #[inline(always)]
         #[track_caller]
-        pub unsafe fn $name(map: *const TensorMap, src: u32, coords: [i32; $dims]) {
+        pub unsafe fn $name(map: *const TensorMap, src: u32, coords: [i32; $dims], $($extra: $type)?) {
             // SAFETY: the caller keeps this function's contract, which is the instruction's; a map is its
             // words.
             unsafe {
                 arms! {
                     ptx: {
                         asm!(
-                            concat!($op, ".bulk_group [{map}, {{", $coords, "}}], [{src}];"),
+                            concat!($op, ".bulk_group", $suffix, " [{map}, {{", $coords, "}}], [{src}]", $operands, ";"),
                             $(in(reg32) coords[$i],)+
-                            map = in(reg64) map, src = in(reg32) src, options(nostack, preserves_flags)
+                            map = in(reg64) map, src = in(reg32) src, $($extra = in($class) $extra,)?
+                            options(nostack, preserves_flags)
                         )
                     }
-                    sim: { $executor($($reduction,)? map.cast(), src, &coords) }
+                    sim: {
+                        $(let _ = $extra;)?
+                        $executor($($reduction,)? map.cast(), src, &coords)
+                    }
                 }
             }
         }
     };
 }
 
-store!(1, "{0}", [0]: store_1d, "the store of", "cp.async.bulk.tensor.1d.global.shared::cta.tile", simt::tma::store);
-store!(2, "{0}, {1}", [0 1]: store_2d, "the store of", "cp.async.bulk.tensor.2d.global.shared::cta.tile", simt::tma::store);
-store!(3, "{0}, {1}, {2}", [0 1 2]: store_3d, "the store of", "cp.async.bulk.tensor.3d.global.shared::cta.tile", simt::tma::store);
-store!(4, "{0}, {1}, {2}, {3}", [0 1 2 3]: store_4d, "the store of", "cp.async.bulk.tensor.4d.global.shared::cta.tile", simt::tma::store);
-store!(5, "{0}, {1}, {2}, {3}, {4}", [0 1 2 3 4]: store_5d, "the store of", "cp.async.bulk.tensor.5d.global.shared::cta.tile", simt::tma::store);
+/// The stores of each number of dimensions.
+macro_rules! stores {
+    ($($dims:literal, $coords:literal, $indices:tt: $store:ident, $hint:ident;)*) => { $(
+        store!(
+            $dims, $coords, $indices: $store,
+            concat!("Starts the store of a ", $dims, "-dimensional box in shared memory, in the current group."),
+            concat!("cp.async.bulk.tensor.", $dims, "d.global.shared::cta.tile"), "", "", (), simt::tma::store
+        );
+        store!(
+            $dims, $coords, $indices: $hint,
+            concat!("[`", stringify!($store), "`] with a cache policy of [`policy`]."),
+            concat!("cp.async.bulk.tensor.", $dims, "d.global.shared::cta.tile"), ".L2::cache_hint", ", {policy}",
+            (policy: u64, reg64), simt::tma::store
+        );
+    )* };
+}
+
+stores! {
+    1, "{0}", [0]: store_1d, store_1d_hint;
+    2, "{0}, {1}", [0 1]: store_2d, store_2d_hint;
+    3, "{0}, {1}, {2}", [0 1 2]: store_3d, store_3d_hint;
+    4, "{0}, {1}, {2}, {3}", [0 1 2 3]: store_4d, store_4d_hint;
+    5, "{0}, {1}, {2}, {3}, {4}", [0 1 2 3 4]: store_5d, store_5d_hint;
+}
 
 /// A reduction in one to five dimensions.
 macro_rules! reduce {
@@ -283,8 +307,9 @@ macro_rules! reduce {
     )* };
     ($reduction:ident, $op:literal, $what:literal, $dims:literal, $coords:literal, $indices:tt: $name:ident) => {
         store!(
-            $dims, $coords, $indices: $name, $what,
-            concat!("cp.reduce.async.bulk.tensor.", $dims, "d.global.shared::cta.", $op, ".tile"),
+            $dims, $coords, $indices: $name,
+            concat!("Starts ", $what, " a ", $dims, "-dimensional box in shared memory, in the current group."),
+            concat!("cp.reduce.async.bulk.tensor.", $dims, "d.global.shared::cta.", $op, ".tile"), "", "", (),
             simt::tma::reduce, Reduction::$reduction
         );
     };

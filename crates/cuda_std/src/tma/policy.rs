@@ -1,4 +1,4 @@
-//! How long L2 keeps what a load brings: for the `policy` argument of the `_hint` loads.
+//! How long L2 keeps what a copy brings or stores: for the `policy` argument of the `_hint` loads and stores.
 
 #[cfg(target_arch = "nvptx64")]
 use core::arch::asm;
@@ -29,7 +29,7 @@ macro_rules! policies {
 }
 
 policies! {
-    /// First to go when room is needed: for data that is read once.
+    /// First to go when room is needed: for data that is read or written once.
     evict_first, "evict_first";
     /// Last to go: for data that many blocks read.
     evict_last, "evict_last";

@@ -135,7 +135,8 @@ where
     Ok(())
 }
 
-/// The results of reductions of two elements, by their number in `REDUCTIONS`; 0 is a store.
+/// The results of reductions of two elements, by their number in `REDUCTIONS`; 0 is a store, and so is
+/// `STORE_HINT`.
 trait Reduced: Pod + MapElement + PartialEq + std::fmt::Debug {
     /// The numbers of the reductions of this type.
     const OPS: &[u32];
@@ -159,7 +160,7 @@ macro_rules! reduced {
             fn combine(op: u32, old: Self, new: Self) -> Self {
                 let (add, less): (fn(Self, Self) -> Self, fn(Self, Self) -> bool) = ($add, $less);
                 match op {
-                    0 => new,
+                    0 | kernels::STORE_HINT => new,
                     1 => add(old, new),
                     2 => if less(new, old) { new } else { old },
                     3 => if less(old, new) { new } else { old },
@@ -207,13 +208,13 @@ fn bits<T: Pod>(op: u32, old: T, new: T) -> T {
 
 // Words in two ranges, so that counting reaches its limits; small integers as floats.
 reduced! {
-    u32: [0, 1, 2, 3, 4, 5, 6, 7, 8], |x| if x % 3 == 0 { x % 4 } else { x }, u32::wrapping_add, |a, b| a < b;
+    u32: [0, 1, 2, 3, 4, 5, 6, 7, 8, kernels::STORE_HINT], |x| if x % 3 == 0 { x % 4 } else { x }, u32::wrapping_add, |a, b| a < b;
     i32: [0, 1, 2, 3, 6, 7, 8], |x| x as i32, i32::wrapping_add, |a, b| a < b;
     u64: [0, 1, 2, 3, 6, 7, 8], |x| u64::from(x) << 20, u64::wrapping_add, |a, b| a < b;
     i64: [0, 2, 3], |x| i64::from(x as i32) << 20, i64::wrapping_add, |a, b| a < b;
     f16: [0, 1, 2, 3], |x| f16::from_f32((x % 1000) as f32 - 500.0), |a, b| a + b, |a, b| a < b;
     bf16: [0, 1, 2, 3], |x| bf16::from_f32((x % 100) as f32 - 50.0), |a, b| a + b, |a, b| a < b;
-    f32: [0, 1], |x| (x % 1000) as f32, |a, b| a + b, |a, b| a < b;
+    f32: [0, 1, kernels::STORE_HINT], |x| (x % 1000) as f32, |a, b| a + b, |a, b| a < b;
     f64: [1], |x| f64::from(x), |a, b| a + b, |a, b| a < b;
 }
 

@@ -41,10 +41,12 @@ unsafe fn make_barrier(bar: u32) {
 
 /// The reductions, in the order of their numbers.
 pub const REDUCTIONS: [&str; 8] = ["add", "min", "max", "inc", "dec", "and", "or", "xor"];
+/// The number behind those of the reductions: a store with a cache policy.
+pub const STORE_HINT: u32 = 9;
 
 /// The load and the store of one rank.
 macro_rules! boxes {
-    ($($dims:literal: $load_kernel:ident($load:ident, $hint:ident), $store_kernel:ident($store:ident, $add:ident $min:ident $max:ident $inc:ident $dec:ident $and:ident $or:ident $xor:ident);)*) => { $(
+    ($($dims:literal: $load_kernel:ident($load:ident, $hint:ident), $store_kernel:ident($store:ident, $store_hint:ident, $add:ident $min:ident $max:ident $inc:ident $dec:ident $and:ident $or:ident $xor:ident);)*) => { $(
         #[doc = concat!("Loads one ", $dims, "-dimensional box of `bytes` bytes and writes it to `out`; `hint` is 0 for none, 1, 2, 3 for a policy.")]
         ///
         /// # Safety
@@ -72,7 +74,7 @@ macro_rules! boxes {
             }
         }
 
-        #[doc = concat!("Stores one ", $dims, "-dimensional box of `bytes` bytes of `x` or, where `op` is not 0, combines it with what is there: by the op of [`REDUCTIONS`] of that number, from 1 on.")]
+        #[doc = concat!("Stores one ", $dims, "-dimensional box of `bytes` bytes of `x` or, where `op` is not 0, combines it with what is there: by the op of [`REDUCTIONS`] of that number, from 1 on; [`STORE_HINT`] stores too.")]
         ///
         /// # Safety
         /// As for the load.
@@ -98,6 +100,7 @@ macro_rules! boxes {
                         6 => tma::$and(map, tile, coords),
                         7 => tma::$or(map, tile, coords),
                         8 => tma::$xor(map, tile, coords),
+                        STORE_HINT => tma::$store_hint(map, tile, coords, tma::policy::evict_first()),
                         _ => tma::$store(map, tile, coords),
                     }
                     tma::commit_group();
@@ -110,15 +113,15 @@ macro_rules! boxes {
 
 boxes! {
     1: tma_load_1d(load_1d, load_1d_hint),
-        tma_store_1d(store_1d, reduce_add_1d reduce_min_1d reduce_max_1d reduce_inc_1d reduce_dec_1d reduce_and_1d reduce_or_1d reduce_xor_1d);
+        tma_store_1d(store_1d, store_1d_hint, reduce_add_1d reduce_min_1d reduce_max_1d reduce_inc_1d reduce_dec_1d reduce_and_1d reduce_or_1d reduce_xor_1d);
     2: tma_load_2d(load_2d, load_2d_hint),
-        tma_store_2d(store_2d, reduce_add_2d reduce_min_2d reduce_max_2d reduce_inc_2d reduce_dec_2d reduce_and_2d reduce_or_2d reduce_xor_2d);
+        tma_store_2d(store_2d, store_2d_hint, reduce_add_2d reduce_min_2d reduce_max_2d reduce_inc_2d reduce_dec_2d reduce_and_2d reduce_or_2d reduce_xor_2d);
     3: tma_load_3d(load_3d, load_3d_hint),
-        tma_store_3d(store_3d, reduce_add_3d reduce_min_3d reduce_max_3d reduce_inc_3d reduce_dec_3d reduce_and_3d reduce_or_3d reduce_xor_3d);
+        tma_store_3d(store_3d, store_3d_hint, reduce_add_3d reduce_min_3d reduce_max_3d reduce_inc_3d reduce_dec_3d reduce_and_3d reduce_or_3d reduce_xor_3d);
     4: tma_load_4d(load_4d, load_4d_hint),
-        tma_store_4d(store_4d, reduce_add_4d reduce_min_4d reduce_max_4d reduce_inc_4d reduce_dec_4d reduce_and_4d reduce_or_4d reduce_xor_4d);
+        tma_store_4d(store_4d, store_4d_hint, reduce_add_4d reduce_min_4d reduce_max_4d reduce_inc_4d reduce_dec_4d reduce_and_4d reduce_or_4d reduce_xor_4d);
     5: tma_load_5d(load_5d, load_5d_hint),
-        tma_store_5d(store_5d, reduce_add_5d reduce_min_5d reduce_max_5d reduce_inc_5d reduce_dec_5d reduce_and_5d reduce_or_5d reduce_xor_5d);
+        tma_store_5d(store_5d, store_5d_hint, reduce_add_5d reduce_min_5d reduce_max_5d reduce_inc_5d reduce_dec_5d reduce_and_5d reduce_or_5d reduce_xor_5d);
 }
 
 /// Loads one box whose rows are shorter than the swizzle's span over words of ones, and writes `bytes` bytes

@@ -18,7 +18,7 @@
 //! There are two places for K and V: the next tile is there when a tile begins, and dK and dV leave from a
 //! place while the other one is used.
 
-use cuda_std::tma::TensorMap;
+use cuda_std::tma::{TensorMap, policy};
 use cuda_std::warp::{FULL_MASK, sync_warp, warp_shuffle_idx};
 use cuda_std::{fence, grid, mbarrier, registers, shared, thread, tma, vector};
 use primitives::pipeline::PipelineState;
@@ -205,7 +205,8 @@ unsafe fn load<C: Config>(
             while column < C::BOXES {
                 let row = (sequence.first_key + tile.first_key) as i32;
                 let coords = [(column * BOX_COLUMNS) as i32, row, tile.head as i32, sequence.matrix as i32];
-                tma::load_4d(to + column * C::KEY_BOX, map, full, coords);
+                // Read once, where queries, gradients and sums are used again and want the room.
+                tma::load_4d_hint(to + column * C::KEY_BOX, map, full, coords, policy::evict_first());
                 column += 1;
             }
         };
@@ -232,7 +233,7 @@ unsafe fn send_results<C: Config>(arguments: Arguments<'_>, shared: Plan<C>, pla
                 let from = from + column * C::KEY_BOX + part * (C::KEY_BOX / CONSUMERS);
                 let row = (sequence.first_key + tile.first_key + part * CONSUMER_KEYS) as i32;
                 let coords = [(column * BOX_COLUMNS) as i32, row, tile.head as i32, sequence.matrix as i32];
-                tma::store_4d(map, from, coords);
+                tma::store_4d_hint(map, from, coords, policy::evict_first());
                 index += 1;
             }
         };
