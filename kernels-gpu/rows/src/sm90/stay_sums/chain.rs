@@ -7,7 +7,7 @@
 
 use super::exchange::Pair;
 use super::row::Moments;
-use super::{Columns, Kind, STRIDE_BYTES, Worker};
+use super::{Columns, Kind, LONE_VECTORS, STRIDE_BYTES, Worker};
 use crate::activated_norm::ActivatedNormBackward;
 use crate::function::MAX_SUMS;
 use crate::norm::NormBackward;
@@ -96,11 +96,17 @@ impl<T: InF32, Q: Kind, F: Chain<T>, const N: usize, const VECTORS: usize> Visit
         let Self { worker, slot, moments, shared, sums, of_row } = self;
         let multiply_add = T::Precision::multiply_add;
         let [mut of_g, mut of_zg] = [0.0; 2];
+        // SAFETY: `take_activated` has the caller's promise that the stage is full.
+        let words_of = |vector: usize| unsafe { worker.words(slot + vector as u32 * STRIDE_BYTES) };
+        let reads_ahead = Worker::<T, Q, F>::reads_ahead::<VECTORS>();
+        let mut words = if reads_ahead { words_of(0) } else { [[0; 4]; 2] };
         unroll!(K in 0..4, {
             if K < VECTORS && worker.computes::<VECTORS>(K) {
                 let at = slot + K as u32 * STRIDE_BYTES;
-                // SAFETY: `take_activated` has the caller's promise that the stage is full.
-                let [x, dy] = unsafe { worker.words(at) }.map(|words| T::widen(from_words::<T, N>(words)));
+                if !reads_ahead {
+                    words = words_of(K);
+                }
+                let [x, dy] = words.map(|words| T::widen(from_words::<T, N>(words)));
                 let z = moments.normalised::<T, N>(x);
                 let (weight, bias) = (shared.weight[K], shared.bias[K]);
                 let mut u = z;
@@ -116,6 +122,9 @@ impl<T: InF32, Q: Kind, F: Chain<T>, const N: usize, const VECTORS: usize> Visit
                     sums[1][K][i] += du[i];
                 }
                 let kept = vector::to_words(T::narrow::<N>(if T::IS_WIDE_RANGING { g } else { du }));
+                if reads_ahead && K + 1 < VECTORS {
+                    words = words_of(K + 1);
+                }
                 // SAFETY: the lane's own place, from which it has read.
                 unsafe { vector::store_shared_v4(at + worker.plan.part_bytes, kept) }
             }
@@ -125,6 +134,13 @@ impl<T: InF32, Q: Kind, F: Chain<T>, const N: usize, const VECTORS: usize> Visit
 }
 
 impl<T: InF32, Q: Kind, F: Chain<T>> Worker<'_, T, Q, F> {
+    /// Whether a vector is read before the one ahead of it is written, over which the assembler moves no load:
+    /// where no branch lies between.
+    #[inline(always)]
+    const fn reads_ahead<const VECTORS: usize>() -> bool {
+        !Q::ANYWHERE && VECTORS != LONE_VECTORS
+    }
+
     /// [`take`](Self::take) of a function with an activation, when the row is there.
     ///
     /// # Safety
