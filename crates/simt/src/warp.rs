@@ -3,6 +3,7 @@
 use std::any::TypeId;
 use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::panic::Location;
 
 use crate::exec::context::{Muted, Thread, WARP_SIZE, Wait, current};
@@ -107,7 +108,7 @@ pub fn sync(mask: u32) {
     if last {
         wake_others(thread, arrival);
     }
-    leave(thread, arrival, &mut []);
+    leave(thread, arrival, 0, &mut []);
 }
 
 /// Orders the accesses of the lanes of a warp sync, the first time that it is called for it. The lane that
@@ -140,11 +141,36 @@ pub fn collective<T: Copy + 'static>(op: &'static str, mask: u32, input: T) -> [
             &Call::of::<T>(op, mask, Location::caller()),
             std::ptr::from_ref(&input).cast(),
             size_of::<T>(),
+            0..LANES,
             values.as_mut_ptr().cast(),
         )
     };
     // SAFETY: see above: lanes of `given` are initialised.
     std::array::from_fn(|lane| (given & (1 << lane) != 0).then(|| unsafe { values[lane].assume_init() }))
+}
+
+/// As [`collective`], but the caller gets the value of one lane alone, `source`.
+///
+/// # Panics
+/// When `T` needs an alignment above 16 bytes, or there is no such lane.
+#[track_caller]
+pub fn collective_from<T: Copy + 'static>(op: &'static str, mask: u32, input: T, source: u32) -> Option<T> {
+    const { assert!(align_of::<T>() <= align_of::<u128>()) };
+    assert!(source < WARP_SIZE, "a warp has lanes 0 to 31");
+    let mut value = MaybeUninit::<T>::uninit();
+    let lane = source as usize;
+    // SAFETY: `value` holds one element of the input's size; if the returned mask names the lane, `exchange`
+    // fills it with bytes that the lane gave as a `T`, which is `Copy`.
+    unsafe {
+        let given = exchange(
+            &Call::of::<T>(op, mask, Location::caller()),
+            std::ptr::from_ref(&input).cast(),
+            size_of::<T>(),
+            lane..lane + 1,
+            value.as_mut_ptr().cast(),
+        );
+        (given & (1 << source) != 0).then(|| value.assume_init())
+    }
 }
 
 /// The caller shuffles a value from a lane that gives none: the hardware leaves the result unspecified.
@@ -254,7 +280,7 @@ unsafe fn finish_combine(
     // left.
     unsafe { std::ptr::copy_nonoverlapping(results.add(thread.lane() as usize * size), out, size) };
     drop(exchanges);
-    leave(thread, arrival, &mut []);
+    leave(thread, arrival, 0, &mut []);
 }
 
 /// Lanes that run together with the caller (`activemask`): it waits until no lane of the warp can run, then
@@ -267,16 +293,16 @@ pub fn active_mask() -> u32 {
     thread.answer.get()
 }
 
-/// Not generic, so that it is compiled here, without load/store callbacks.
+/// Takes the values of some lanes. Not generic, so that it is compiled here, without load/store callbacks.
 ///
 /// # Safety
-/// `input` is readable for `size` bytes, `out` writable for 32 times as many.
+/// `input` is readable for `size` bytes, `out` writable for as many times that as there are lanes in `lanes`.
 #[inline(never)]
-unsafe fn exchange(call: &Call, input: *const u8, size: usize, out: *mut u8) -> u32 {
+unsafe fn exchange(call: &Call, input: *const u8, size: usize, lanes: Range<usize>, out: *mut u8) -> u32 {
     let thread = current("simt::warp::collective");
     // SAFETY: the caller vouches for the ranges.
     let (input, out) = unsafe {
-        (std::slice::from_raw_parts(input, size), std::slice::from_raw_parts_mut(out, size * LANES))
+        (std::slice::from_raw_parts(input, size), std::slice::from_raw_parts_mut(out, size * lanes.len()))
     };
     let &Call { op, mask, location, .. } = call;
     let (arrival, last) = arrive(thread, call, input);
@@ -285,9 +311,7 @@ unsafe fn exchange(call: &Call, input: *const u8, size: usize, out: *mut u8) -> 
     } else {
         thread.wait_for(Wait::Warp { op, mask }, location);
     }
-    let arrived = thread.warp().exchanges.borrow()[arrival].arrived;
-    leave(thread, arrival, out);
-    arrived
+    leave(thread, arrival, size * lanes.start, out)
 }
 
 /// Joins the operation of `mask`, or begins it. Returns its number, and whether the caller was the last to
@@ -384,15 +408,16 @@ fn begin(exchanges: &mut Vec<Exchange>, call: &Call) -> usize {
     number
 }
 
-/// Takes the values of a complete operation.
-fn leave(thread: &Thread, number: usize, out: &mut [u8]) {
+/// Takes the values of a complete operation, from a byte of theirs on. Returns the lanes that have given some.
+fn leave(thread: &Thread, number: usize, first: usize, out: &mut [u8]) -> u32 {
     let mut exchanges = thread.warp().exchanges.borrow_mut();
     let exchange = &mut exchanges[number];
-    exchange.get(out);
+    exchange.get(first, out);
     exchange.to_leave -= 1;
     if exchange.to_leave == 0 {
         exchange.mask = 0;
     }
+    exchange.arrived
 }
 
 impl Exchange {
@@ -417,25 +442,30 @@ impl Exchange {
         }
     }
 
-    fn get(&self, out: &mut [u8]) {
-        // SAFETY: lanes put values of the same length (their type is the same), 32 of which `out` and the
-        // data hold.
+    fn get(&self, first: usize, out: &mut [u8]) {
+        // SAFETY: lanes put values of the same length (their type is the same), 32 of which the data hold; the
+        // bytes are those of some of them.
         unsafe {
-            std::ptr::copy_nonoverlapping(self.data.as_ptr().cast::<u8>(), out.as_mut_ptr(), out.len())
-        };
+            let from = self.data.as_ptr().cast::<u8>().add(first);
+            std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len());
+        }
     }
 }
 
 /// Wakes the other lanes of a complete operation.
 fn wake_others(thread: &Thread, arrival: usize) {
     let arrived = thread.warp().exchanges.borrow()[arrival].arrived;
-    for lane in lanes_of(arrived & !(1 << thread.lane())) {
-        thread.group().wake(slot_of(thread, lane));
-    }
+    let others = lanes_of(arrived & !(1 << thread.lane()));
+    thread.group().wake_each(others.map(|lane| slot_of(thread, lane)));
 }
 
 fn lanes_of(mask: u32) -> impl Iterator<Item = u32> {
-    (0..WARP_SIZE).filter(move |lane| mask & (1 << lane) != 0)
+    let mut left = mask;
+    std::iter::from_fn(move || {
+        let lane = left.trailing_zeros();
+        left &= left.wrapping_sub(1);
+        (lane < WARP_SIZE).then_some(lane)
+    })
 }
 
 fn slot_of(thread: &Thread, lane: u32) -> u32 {

@@ -3,7 +3,7 @@
 //! They are neither generic nor inlined: else they would be compiled with the kernels, slowly and with a
 //! callback on each of the executor's own accesses.
 
-use simt::warp::{collective, no_value};
+use simt::warp::{collective, collective_from, no_value};
 
 use super::{WarpReductionOp, WarpShuffleMode, lane_id, source_lane};
 
@@ -15,9 +15,8 @@ pub(super) fn shuffle(mode: WarpShuffleMode, mask: u32, value: u32, b: u32, widt
         WarpShuffleMode::Idx => "shfl.sync.idx",
         WarpShuffleMode::Xor => "shfl.sync.bfly",
     };
-    let values = collective(name, mask, value);
     let (source, _) = source_lane(mode, lane_id(), b, width);
-    match values[source as usize] {
+    match collective_from(name, mask, value, source) {
         Some(value) => value,
         None => no_value(name, mask, source),
     }

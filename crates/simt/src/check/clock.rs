@@ -288,6 +288,25 @@ pub(crate) fn join_histories(mine: &mut Option<Arc<History>>, other: Option<&Arc
     }
 }
 
+/// Where the knowledge lies that was joined last.
+pub(crate) struct Previous<T>(*const T);
+
+impl<T> Default for Previous<T> {
+    fn default() -> Self {
+        Self(std::ptr::null())
+    }
+}
+
+impl<T> Previous<T> {
+    /// Knowledge to join, unless it is what was joined last. All of it was there before the first call, so that
+    /// none lies where other knowledge has been.
+    pub fn unless_same<'k>(&mut self, knowledge: Option<&'k Arc<T>>) -> Option<&'k Arc<T>> {
+        let next = knowledge?;
+        let is_same = std::mem::replace(&mut self.0, Arc::as_ptr(next)) == Arc::as_ptr(next);
+        (!is_same).then_some(next)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

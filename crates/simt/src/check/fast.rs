@@ -5,9 +5,10 @@ use std::sync::PoisonError;
 
 use super::cell::{Cell, PAGE_BYTES};
 use super::settled::WORD;
-use super::{SharedShadow, WRITTEN, stamp_at};
+use super::{Access, SharedShadow, WRITTEN, stamp_at};
 use crate::exec::context::{Block, Thread};
 use crate::fault::AccessKind;
+use crate::region;
 use crate::site::RawSite;
 
 /// Whether a read of `SIZE` aligned bytes needs no check and would not be recorded.
@@ -32,7 +33,7 @@ fn barriers_alone(thread: &Thread) -> Option<(&Block, u32)> {
 }
 
 /// Checks and records a read of `SIZE` bytes that are one cell, which was written before the last barrier of
-/// the block, or by the reader, or not in this launch. False: nothing is decided, and nothing recorded.
+/// the block, or by the reader, or not in this launch, or of a parameter. False: nothing is decided, and nothing recorded.
 #[inline(always)]
 pub(super) fn read<const SIZE: usize>(thread: &Thread, address: usize, site: RawSite) -> bool {
     let Some((block, floor)) = barriers_alone(thread) else { return false };
@@ -40,6 +41,19 @@ pub(super) fn read<const SIZE: usize>(thread: &Thread, address: usize, site: Raw
         Some(offset) => shared_read::<SIZE>(thread, offset, floor, site),
         None => global_read::<SIZE>(thread, address, floor, site),
     }
+}
+
+/// As [`read`], of an aligned access through this crate's functions.
+#[inline]
+pub(super) fn typed_read(thread: &Thread, access: Access) -> bool {
+    access.kind == AccessKind::Read
+        && match access.size {
+            2 => read::<2>(thread, access.address, access.site),
+            4 => read::<4>(thread, access.address, access.site),
+            8 => read::<8>(thread, access.address, access.site),
+            16 => read::<16>(thread, access.address, access.site),
+            _ => false,
+        }
 }
 
 /// Checks and records a write of `SIZE` bytes of shared memory that are one cell, whose accesses were before
@@ -85,6 +99,10 @@ fn shared_read<const SIZE: usize>(thread: &Thread, offset: usize, floor: u32, si
 fn global_read<const SIZE: usize>(thread: &Thread, address: usize, floor: u32, site: RawSite) -> bool {
     let (launch, block) = (&thread.group().launch, thread.block());
     let Some(check) = launch.check.as_ref().filter(|_| !launch.config.overlapping) else { return false };
+    // Every thread reads the kernel's parameters, which no allocation holds.
+    if !region::contains(address) {
+        return check.is_param(address);
+    }
     if thread.check.sync.knows_of_others(block) {
         return false;
     }

@@ -24,6 +24,8 @@ struct Table {
     /// Changes of all allocations before this table.
     changes: u64,
     allocations: Arc<[Arc<Allocation>]>,
+    /// Where they begin, side by side: each access looks here.
+    starts: Box<[usize]>,
     /// Histories of the allocations, in the same order.
     shadows: Box<[OnceLock<Arc<Shadow>>]>,
     /// A newer table.
@@ -34,8 +36,9 @@ impl Table {
     fn new() -> Self {
         let changes = Allocations::changes();
         let allocations = Allocations::snapshot();
+        let starts = allocations.iter().map(|allocation| allocation.start).collect();
         let shadows = allocations.iter().map(|_| OnceLock::new()).collect();
-        Self { changes, allocations, shadows, next: OnceLock::new() }
+        Self { changes, allocations, starts, shadows, next: OnceLock::new() }
     }
 
     #[inline]
@@ -142,7 +145,7 @@ impl LaunchCheck {
     #[inline]
     pub(super) fn find(&self, address: usize) -> Option<Found<'_>> {
         let table = self.table.newest();
-        let after = table.allocations.partition_point(|allocation| allocation.start <= address);
+        let after = table.starts.partition_point(|&start| start <= address);
         let number = after.checked_sub(1)?;
         let allocation = &table.allocations[number];
         allocation.contains(address).then_some(Found { allocation, shadow: &table.shadows[number] })

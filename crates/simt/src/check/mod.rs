@@ -28,6 +28,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::exec::context::{Block, RawFault, RawOther, Thread};
 use crate::fault::{self, AccessKind, FaultKind, Place};
 use crate::memory::Scope;
+use crate::region;
 use crate::site::RawSite;
 
 pub(crate) use allocations::{Allocations, Contents};
@@ -154,7 +155,8 @@ impl ThreadCheck {
 /// Checks an access through this crate's functions: its address must be known.
 pub(crate) fn typed_access(thread: &Thread, access: Access) {
     require_aligned(thread, access);
-    if !thread.is_on_stack(access.address) && access.size != 0 {
+    let is_elsewhere = !thread.is_on_stack(access.address) && access.size != 0;
+    if is_elsewhere && !fast::typed_read(thread, access) {
         self::access(thread, access, true);
     }
 }
@@ -213,6 +215,10 @@ fn access(thread: &Thread, access: Access, is_typed: bool) {
         return shared_access(thread, access);
     }
     let Some(check) = &thread.group().launch.check else { return };
+    // Every thread reads the kernel's parameters, which no allocation holds.
+    if !region::contains(access.address) && check.is_param(access.address) {
+        return;
+    }
     match check.find(access.address) {
         Some(found) => global_access(thread, check, access, stamp(thread, access), found),
         None => address::check_stray(thread, check, access, is_typed),

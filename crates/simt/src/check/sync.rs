@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::Access;
 use super::cell::{Order, Stamp};
-use super::clock::{History, Seen, VectorClock, join_clocks, join_histories};
+use super::clock::{History, Previous, Seen, VectorClock, join_clocks, join_histories};
 use super::proxy::{Agent, Operation};
 use crate::exec::context::{Block, Thread};
 use crate::exec::group::Group;
@@ -412,8 +412,7 @@ impl View<'_> {
 
 /// Synchronises the threads in `slots`, all of one block. `released` comes from threads that did not wait.
 pub(crate) fn synchronise(thread: &Thread, slots: &[u32], released: Option<Released>) {
-    let block = thread.block();
-    let group = thread.group();
+    let (block, group) = (thread.block(), thread.group());
     if slots.len() == block.threads as usize && released.is_none() {
         return synchronise_block(group, block, slots);
     }
@@ -422,16 +421,22 @@ pub(crate) fn synchronise(thread: &Thread, slots: &[u32], released: Option<Relea
     let mut clock = released.clock.filter(|_| released.floor == sync.floor.get());
     let mut history = released.history;
     let threads = || slots.iter().map(|&slot| &group.threads[slot as usize]);
+    // Threads that waited together know the same. All give away what they have, which is then mostly changed
+    // in place, and get the union.
+    let (mut clocks, mut histories) = (Previous::default(), Previous::default());
     for other in threads() {
-        join_clocks(&mut clock, other.check.sync.clock(sync).as_ref());
-        join_histories(&mut history, other.check.sync.known.borrow().history.as_ref());
+        let Known { floor, clock: theirs, history: news } = other.check.sync.known.take();
+        let theirs = theirs.filter(|_| floor == sync.floor.get());
+        join_clocks(&mut clock, clocks.unless_same(theirs.as_ref()));
+        join_histories(&mut history, histories.unless_same(news.as_ref()));
     }
     let now = sync.advance();
     let met = Arc::make_mut(clock.get_or_insert_default());
     threads().for_each(|other| met.raise(other.rank, now));
+    sync.has_news.set(sync.has_news.get() || history.is_some());
     for other in threads() {
         other.check.sync.set_clock(sync, clock.clone());
-        other.check.sync.learn(sync, history.as_ref());
+        other.check.sync.known.borrow_mut().history = history.clone();
     }
 }
 

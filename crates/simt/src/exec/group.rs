@@ -301,6 +301,15 @@ impl<'a> Group<'a> {
         self.ready.borrow_mut().push(slot);
     }
 
+    /// Makes threads ready, in this order.
+    pub fn wake_each(&self, slots: impl Iterator<Item = u32>) {
+        let mut ready = self.ready.borrow_mut();
+        slots.for_each(|slot| {
+            self.threads[slot as usize].wait.set(Wait::Nothing);
+            ready.push(slot);
+        });
+    }
+
     /// Makes threads ready, all with the same answer.
     pub fn wake_all(&self, slots: &[u32], answer: u32) {
         let mut ready = self.ready.borrow_mut();

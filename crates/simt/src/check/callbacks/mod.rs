@@ -56,15 +56,17 @@ extern "C" fn plain<const KIND: u8, const SIZE: usize, const ALIGN: usize>(
     return_address: usize,
 ) {
     let Some(thread) = try_current() else { return };
+    if thread.is_on_stack(address) {
+        if thread.products.may_hold(address, SIZE) {
+            note_accumulator(thread, address, return_address, SIZE);
+        }
+        return;
+    }
     let is_aligned = address & (ALIGN.max(SIZE.min(settled::WORD)) - 1) == 0;
     if KIND == READ && is_aligned && fast::is_settled::<SIZE>(thread, address) {
         note_load(thread, address, RawSite::return_address(return_address));
-    } else if !thread.is_on_stack(address) {
-        if thread.checked() {
-            note::<KIND, SIZE, ALIGN>(thread, address, return_address);
-        }
-    } else if thread.products.may_hold(address, SIZE) {
-        note_accumulator(thread, address, return_address, SIZE);
+    } else if thread.checked() {
+        note::<KIND, SIZE, ALIGN>(thread, address, return_address);
     }
 }
 
