@@ -317,7 +317,10 @@ fn agrees<T: Known>() -> Outcome {
                 if kind == NormKind::Rms {
                     assert_eq!(moments[..rows], vec![0.0; rows], "{what}: nothing is subtracted");
                 }
-                for turns in [2, 3, 5] {
+                // What a row leaves behind for the next is seen with five, of which a row is left, in every
+                // family; fewer are other plans for the same code.
+                let others: &[u32] = if family == Family::Normal { &[2, 3, 5] } else { &[5] };
+                for &turns in others {
                     let other = given.by(&stream, turns)?;
                     compare::bitwise_equal(&what, &y, &other.0)?;
                     compare::bitwise_equal(&what, &sum, &other.1)?;
