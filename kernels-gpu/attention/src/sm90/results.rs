@@ -1,6 +1,5 @@
 //! How the results of a consumer get to memory.
 
-use cuda_std::tma::policy;
 use cuda_std::{fence, mbarrier, tma, vector};
 use primitives::tma::LINE_BYTES;
 use primitives::unroll;
@@ -59,8 +58,7 @@ impl<'a, C: Config> Consumer<'a, C> {
                 while column < C::VALUE_BOXES {
                     let coords =
                         [(column * BOX_COLUMNS) as i32, row, tile.head as i32, sequence.matrix as i32];
-                    let (map, policy) = (self.arguments.maps.output, policy::evict_first());
-                    tma::store_4d_hint(map, to + column * C::QUERY_BOX, coords, policy);
+                    tma::store_4d(self.arguments.maps.output, to + column * C::QUERY_BOX, coords);
                     column += 1;
                 }
                 tma::commit_group();
@@ -106,8 +104,7 @@ impl<'a, C: Config> Consumer<'a, C> {
                     while column < C::OUTPUT_BOXES {
                         let first_column = ((first + column) * BOX_COLUMNS) as i32;
                         let coords = [first_column, row, tile.head as i32, sequence.matrix as i32];
-                        let (map, policy) = (self.arguments.maps.output, policy::evict_first());
-                    tma::store_4d_hint(map, to + column * C::QUERY_BOX, coords, policy);
+                        tma::store_4d(self.arguments.maps.output, to + column * C::QUERY_BOX, coords);
                         column += 1;
                     }
                     tma::commit_group();

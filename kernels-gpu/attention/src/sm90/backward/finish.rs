@@ -110,7 +110,12 @@ pub(super) unsafe fn store_rows<C: Config>(
                     let pairs = transpose(rows[ROW], thread % 4);
                     if query < sequence.queries && column < params.head_size {
                         let at = strides.at(sequence.first_query + query, head, sequence.matrix);
-                        vector::store_stream_v4(data.add(at + column as usize).cast::<u32>(), pairs);
+                        let to = data.add(at + column as usize).cast::<u32>();
+                        if C::IS_WHOLE {
+                            vector::store_stream_v4(to, pairs);
+                        } else {
+                            vector::store_v4(to, pairs);
+                        }
                     }
                 });
             }

@@ -134,8 +134,8 @@ impl<T: InF32, Q: Kind, F: Chain<T>, const N: usize, const VECTORS: usize> Visit
 }
 
 impl<T: InF32, Q: Kind, F: Chain<T>> Worker<'_, T, Q, F> {
-    /// Whether a vector is read before the one ahead of it is written, over which the assembler moves no load:
-    /// where no branch lies between.
+    /// Whether a vector is read before the one ahead of it is written, over which the assembler moves no
+    /// load: where no branch lies between.
     #[inline(always)]
     const fn reads_ahead<const VECTORS: usize>() -> bool {
         !Q::ANYWHERE && VECTORS != LONE_VECTORS
