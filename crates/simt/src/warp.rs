@@ -408,7 +408,8 @@ fn begin(exchanges: &mut Vec<Exchange>, call: &Call) -> usize {
     number
 }
 
-/// Takes the values of a complete operation, from a byte of theirs on. Returns the lanes that have given some.
+/// Takes the values of a complete operation, from a byte of theirs on. Returns the lanes that have given
+/// some.
 fn leave(thread: &Thread, number: usize, first: usize, out: &mut [u8]) -> u32 {
     let mut exchanges = thread.warp().exchanges.borrow_mut();
     let exchange = &mut exchanges[number];
@@ -443,8 +444,8 @@ impl Exchange {
     }
 
     fn get(&self, first: usize, out: &mut [u8]) {
-        // SAFETY: lanes put values of the same length (their type is the same), 32 of which the data hold; the
-        // bytes are those of some of them.
+        // SAFETY: lanes put values of the same length (their type is the same), 32 of which the data hold;
+        // the bytes are those of some of them.
         unsafe {
             let from = self.data.as_ptr().cast::<u8>().add(first);
             std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len());

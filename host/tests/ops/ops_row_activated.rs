@@ -108,7 +108,7 @@ impl<T: Element + testkit::Element + Into<f64>> Case<T> {
         let run =
             |of_shared| NormBackward { residual, of_shared, ..norm.backward(&x, &dy, &moments) }.run(stream);
         let all = choices.into_iter().map(run).collect::<Result<Vec<_>, Error>>()?;
-        Ok(all.try_into().ok().expect("one for each choice"))
+        Ok(all.try_into().expect("one for each choice"))
     }
 
     fn wanted(&self) -> Wanted {

@@ -317,8 +317,8 @@ fn agrees<T: Known>() -> Outcome {
                 if kind == NormKind::Rms {
                     assert_eq!(moments[..rows], vec![0.0; rows], "{what}: nothing is subtracted");
                 }
-                // What a row leaves behind for the next is seen with five, of which a row is left, in every
-                // family; fewer are other plans for the same code.
+                // Five rows a block, of which a row is left, show in every family whether a row leaves
+                // anything behind for the next. Fewer are other plans for the same code.
                 let others: &[u32] = if family == Family::Normal { &[2, 3, 5] } else { &[5] };
                 for &turns in others {
                     let other = given.by(&stream, turns)?;

@@ -298,8 +298,8 @@ impl<T> Default for Previous<T> {
 }
 
 impl<T> Previous<T> {
-    /// Knowledge to join, unless it is what was joined last. All of it was there before the first call, so that
-    /// none lies where other knowledge has been.
+    /// Knowledge to join, unless it is what was joined last. All of it was there before the first call, so
+    /// that none lies where other knowledge has been.
     pub fn unless_same<'k>(&mut self, knowledge: Option<&'k Arc<T>>) -> Option<&'k Arc<T>> {
         let next = knowledge?;
         let is_same = std::mem::replace(&mut self.0, Arc::as_ptr(next)) == Arc::as_ptr(next);

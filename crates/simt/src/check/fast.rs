@@ -33,7 +33,8 @@ fn barriers_alone(thread: &Thread) -> Option<(&Block, u32)> {
 }
 
 /// Checks and records a read of `SIZE` bytes that are one cell, which was written before the last barrier of
-/// the block, or by the reader, or not in this launch, or of a parameter. False: nothing is decided, and nothing recorded.
+/// the block, or by the reader, or not in this launch. Nothing is recorded of a parameter. False: nothing is
+/// decided, and nothing recorded.
 #[inline(always)]
 pub(super) fn read<const SIZE: usize>(thread: &Thread, address: usize, site: RawSite) -> bool {
     let Some((block, floor)) = barriers_alone(thread) else { return false };

@@ -421,8 +421,7 @@ pub(crate) fn synchronise(thread: &Thread, slots: &[u32], released: Option<Relea
     let mut clock = released.clock.filter(|_| released.floor == sync.floor.get());
     let mut history = released.history;
     let threads = || slots.iter().map(|&slot| &group.threads[slot as usize]);
-    // Threads that waited together know the same. All give away what they have, which is then mostly changed
-    // in place, and get the union.
+    // Threads that waited together know the same. All give theirs away, and get the union.
     let (mut clocks, mut histories) = (Previous::default(), Previous::default());
     for other in threads() {
         let Known { floor, clock: theirs, history: news } = other.check.sync.known.take();
