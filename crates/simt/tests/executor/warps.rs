@@ -1,7 +1,7 @@
 //! Warp collectives exchange values, and report a fault when lanes disagree.
 
 use crate::common::{fails, passes};
-use ironwarp_simt::warp::{active_mask, collective, combine, sync};
+use ironwarp_simt::warp::{active_mask, collective, collective_from, combine, sync};
 use ironwarp_simt::{FaultKind, LaunchConfig, thread};
 
 const FULL: u32 = u32::MAX;
@@ -65,6 +65,9 @@ fn lanes_that_are_gone_are_not_waited_for() {
         for (other, value) in values.iter().enumerate() {
             let expected = (other % 3 != 1 && other < lanes).then_some(other as u32);
             assert_eq!(*value, expected, "lane {other}");
+        }
+        for source in [0, 1, lane, (lane + 7) % 32, 31] {
+            assert_eq!(collective_from("shfl", FULL, lane, source), values[source as usize], "of {source}");
         }
         sync(FULL);
     });
