@@ -104,7 +104,7 @@ impl Item {
     /// The row in the part of this number.
     #[inline(always)]
     fn part(self, number: u32) -> usize {
-        (place(self.first_block + number, number == 0) * TILE_ROWS + self.row) as usize
+        place(self.first_block + number, number == 0) as usize * TILE_ROWS as usize + self.row as usize
     }
 
     /// The total of a part.

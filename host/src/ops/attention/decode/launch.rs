@@ -29,11 +29,12 @@ pub struct Parts {
 
 impl Parts {
     fn new(stream: &Stream, plan: &DecodePlan) -> Result<Self> {
-        let rows = if plan.is_cut { (plan.blocks * PLACES * TILE_ROWS) as usize } else { 0 };
+        let blocks = plan.blocks as usize;
+        let rows = if plan.is_cut { blocks * PLACES as usize * TILE_ROWS as usize } else { 0 };
         // SAFETY: numbers have no invalid values; the pass writes what the second launch reads.
         unsafe {
             Ok(Parts {
-                ended: DeviceBuffer::uninit(stream, (plan.blocks * ENDED_WORDS) as usize)?,
+                ended: DeviceBuffer::uninit(stream, blocks * ENDED_WORDS as usize)?,
                 sums: DeviceBuffer::uninit(stream, rows * plan.entry.head as usize)?,
                 totals: DeviceBuffer::uninit(stream, 2 * rows)?,
             })

@@ -188,7 +188,7 @@ impl<'a> Decode<'a> {
     }
 
     /// In so many blocks, at least 1; else in as many as run at once. Fewer leave multiprocessors to other
-    /// work, and cut sequences less often. There are no more than pieces of 64 keys. A
+    /// work, and cut sequences less often. There are no more than pieces of 64 keys, or than 2^27 - 1. A
     /// [`Tuner`](crate::ops::tuning::Tuner) then tries no other number.
     pub fn blocks(self, blocks: u32) -> Self {
         Decode { blocks: Some(blocks), ..self }

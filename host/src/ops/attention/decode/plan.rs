@@ -4,6 +4,7 @@ use std::fmt;
 
 use attention::decode::config::{CHUNK, ElementType, TILE_ROWS};
 use attention::decode::instances::{Entry, TABLE};
+use attention::decode::results::PLACES;
 use attention::decode::schedule::Share;
 use attention::decode::sm90::instances::TABLE as E4M3_TABLE;
 
@@ -146,7 +147,7 @@ pub struct DecodePlan {
     /// The family's score function that the call asks for, of those that the kernel has.
     pub pattern: Option<&'static str>,
     /// Blocks of the pass: as many as run at once if the call does not say, and no more than pieces of 64
-    /// keys.
+    /// keys, or than 2^27 - 1.
     pub blocks: u32,
     /// Keys of a block, of one head, if all sequences have the most.
     pub keys_each: u64,
@@ -178,6 +179,9 @@ struct DeviceCapabilities {
     shared_per_block: u32,
     shared_per_sm: u32,
 }
+
+/// Blocks of a pass at most: kernels count rows of parts in 32 bits.
+const MAX_BLOCKS: u32 = u32::MAX / (PLACES * TILE_ROWS);
 
 /// Shared memory of each block that the system has.
 const SYSTEM_BYTES: u32 = 1024;
@@ -251,7 +255,7 @@ impl DecodePlan {
     ) -> Self {
         // Checked to be few enough.
         let all = problem.most_chunks() as u32;
-        let blocks = blocks.min(all).max(1);
+        let blocks = blocks.min(all).clamp(1, MAX_BLOCKS);
         let share = Share::new(all, 0, blocks);
         let item = problem.keys.div_ceil(CHUNK).max(1);
         // With a mask, fewer chunks may be seen.
@@ -391,7 +395,9 @@ pub(super) const fn dtype(element: ElementType) -> DType {
 
 #[cfg(test)]
 mod tests {
-    use super::{DecodePlan, DecodeProblem, DeviceCapabilities, Kernels, Mask, PLAIN, TABLE};
+    use super::{
+        DecodePlan, DecodeProblem, DeviceCapabilities, Kernels, Mask, PLACES, PLAIN, TABLE, TILE_ROWS,
+    };
     use crate::tensor::DType;
     use attention::decode::compiled::CompiledDecode;
     use attention::functions::Pattern;
@@ -441,6 +447,19 @@ mod tests {
         let one = plan(DecodeProblem { batch: 1, keys: 1000, ..PROBLEM });
         assert_eq!((one.blocks, one.keys_each, one.is_cut), (128, 64, true));
         assert_eq!(plan(DecodeProblem { head_size: 256, ..PROBLEM }).blocks, 132);
+    }
+
+    /// Beyond that the numbers of rows of parts would begin again at 0, and scratch would have none.
+    #[test]
+    fn rows_of_parts_are_counted_in_32_bits() {
+        let many =
+            DecodeProblem { batch: 1, queries: 1 << 17, keys: 1 << 20, heads: 1, kv_heads: 1, ..PROBLEM };
+        assert_eq!(many.most_chunks(), 1 << 27);
+        for asked in [1 << 27, u32::MAX] {
+            let plan = DecodePlan::on(many, PLAIN, H200, Some(asked)).unwrap();
+            assert_eq!((plan.blocks, plan.is_cut), ((1 << 27) - 1, true));
+            assert!((plan.blocks * PLACES).checked_mul(TILE_ROWS).is_some());
+        }
     }
 
     #[test]
