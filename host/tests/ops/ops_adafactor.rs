@@ -352,7 +352,22 @@ fn wrong_calls() -> Outcome {
             assert!(is_it, "{config:?}: {error:?}");
         }
     }
-    let optimizer = Adafactor::new(&stream, &[x.view_mut()?], usual)?;
+    // As f32 these are 0 and infinite.
+    assert!(made(&mut x, AdafactorConfig { threshold: 1e-50, ..usual }).is_err());
+    assert!(made(&mut x, AdafactorConfig { beta2_decay: -1e39, ..usual }).is_err());
+    let mut optimizer = Adafactor::new(&stream, &[x.view_mut()?], usual)?;
     assert!(matches!(optimizer.averages(1), Err(Error::InvalidArgument { argument: "parameter", .. })));
+    assert!(optimizer.set_weight_decay(0, 1e39).is_err() && optimizer.set_weight_decay(0, 1e38).is_ok());
+    // A step that is refused is not counted.
+    let (kept, gradient) = (optimizer.averages(0)?, Tensor::zeros(&stream, &[2, 3], DType::F32)?);
+    let error = optimizer.step(&stream, &mut [x.view_mut()?], &[&gradient], None);
+    assert!(
+        matches!(error.as_ref().err().and_then(Error::tensor_error), Some(TensorError::Shared { .. })),
+        "{error:?}"
+    );
+    assert_eq!(optimizer.steps(&stream)?, 0);
+    drop(kept);
+    optimizer.step(&stream, &mut [x.view_mut()?], &[&gradient], None)?;
+    assert_eq!(optimizer.steps(&stream)?, 1);
     Ok(())
 }

@@ -258,6 +258,31 @@ fn losses_fall_as_in_f64() -> Outcome {
     Ok(())
 }
 
+/// A step that is refused for its weights has not averaged the gradient either.
+#[test]
+fn a_refused_step_is_none() -> Outcome {
+    let stream = stream()?;
+    let mut matrix = Tensor::zeros(&stream, &[2, 3], DType::BF16)?;
+    let gradient = Tensor::from_slice(&stream, &[2, 3], &[1.0f32, -2.0, 3.0, 0.5, 0.25, 4.0])?;
+    let state = StateConfig { master: true, ..StateConfig::default() };
+    let mut muon = Muon::new(&stream, &[matrix.view_mut()?], MuonConfig { state, ..config() })?;
+    let kept = muon.master(0)?.ok_or("there are master weights")?;
+    let error = muon.step(&stream, &mut [matrix.view_mut()?], &[&gradient], None);
+    assert!(
+        matches!(error.as_ref().err().and_then(Error::tensor_error), Some(TensorError::Shared { .. })),
+        "{error:?}"
+    );
+    drop(kept);
+    let average = muon.moment(0)?.ok_or("Muon has a moment")?;
+    assert_eq!(numbers(&stream, &average)?, [0.0; 6]);
+    drop(average);
+    muon.step(&stream, &mut [matrix.view_mut()?], &[&gradient], None)?;
+    for (name, tensor) in muon.state(&stream)?.iter().filter(|(name, _)| name.contains("step")) {
+        assert_eq!(tensor.to_vec::<i64>(&stream)?[0], 1, "{name}");
+    }
+    Ok(())
+}
+
 #[test]
 fn wrong_calls() -> Outcome {
     let stream = stream()?;
@@ -280,6 +305,13 @@ fn wrong_calls() -> Outcome {
         MuonConfig { iterations: 0, ..defaults },
         MuonConfig { iterations: 21, ..defaults },
         MuonConfig { momentum: 1.0, ..defaults },
+        // As f32 these are 1, 0, a number whose inverse is infinite, and infinite.
+        MuonConfig { momentum: 1.0 - 1e-9, ..defaults },
+        MuonConfig { eps: 1e-46, ..defaults },
+        MuonConfig { eps: 1e-45, ..defaults },
+        MuonConfig { weight_decay: 1e39, ..defaults },
+        MuonConfig { learning_rate: 1e39, ..defaults },
+        MuonConfig { eps: 0.0, ..defaults },
         MuonConfig { eps: -1.0, ..defaults },
         MuonConfig { weight_decay: f64::NAN, ..defaults },
         MuonConfig { learning_rate: f64::INFINITY, ..defaults },

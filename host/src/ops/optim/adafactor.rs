@@ -186,8 +186,7 @@ impl Rule for FactoredRule {
     }
 
     fn queue(&mut self, update: Update<'_>) -> Result<()> {
-        let Update { stream, model, tensors, step, master, .. } = update;
-        let rule = self.numbers;
+        let (rule, stream) = (self.numbers, update.stream);
         let count = |list: &Vec<[u32; 4]>| list.len() as u32;
         let tiles = blocks(count(&self.plan.tiles));
         let shapes = || within::<_, Factored>(&self.shapes);
@@ -204,6 +203,8 @@ impl Rule for FactoredRule {
         };
         let factors = self.factors.view_mut()?;
         let factors = || factors.write::<f32>(stream);
+        update.begin()?;
+        let Update { model, tensors, step, master, .. } = update;
         let (sums, means) = (|| within::<_, f64>(&sums), || within::<_, f32>(&means));
         let (partials, lengths) = (|| within::<_, f32>(&partials), || within::<_, f32>(&lengths));
         // SAFETY: the tables are of the parameters, exclusively borrowed, and of gradients of their shapes;
@@ -245,9 +246,11 @@ impl Adafactor {
     #[track_caller]
     pub fn new(stream: &Stream, params: &[TensorMut<'_>], config: AdafactorConfig) -> Result<Self> {
         let AdafactorConfig { learning_rate, beta2_decay, eps, threshold, weight_decay, state } = config;
-        let (fits, wanted) = (beta2_decay.is_finite() && beta2_decay <= 0.0, "a finite number, at most 0");
+        let (fits, wanted) =
+            ((beta2_decay as f32).is_finite() && beta2_decay <= 0.0, "a finite number of f32, at most 0");
         checked(NAME, "beta2_decay", beta2_decay, fits, wanted, "-0.8 is usual")?;
-        let (fits, wanted) = (threshold.is_finite() && threshold > 0.0, "a finite number above 0");
+        let (fits, wanted) =
+            ((threshold as f32).is_finite() && threshold as f32 > 0.0, "a finite number of f32 above 0");
         checked(NAME, "threshold", threshold, fits, wanted, "1.0 is usual")?;
         for eps in eps {
             not_negative(NAME, "eps", eps)?;

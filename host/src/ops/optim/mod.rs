@@ -74,21 +74,28 @@ fn checked(
     Err(Error::InvalidArgument { operation, argument, got, wanted, hint })
 }
 
-/// A finite number that is not negative.
+/// A number that is not negative, and finite in f32, as which kernels take it.
 fn not_negative(operation: &'static str, argument: &'static str, value: f64) -> Result<f64> {
-    let fits = value.is_finite() && value >= 0.0;
+    let fits = (value as f32).is_finite() && value >= 0.0;
     checked(
         operation,
         argument,
         value,
         fits,
-        "a finite number, at least 0",
+        "a finite number of f32, at least 0",
         "check the schedule's arithmetic",
     )
 }
 
-/// A decay rate, of at least 0 and below 1.
+/// A decay rate, of at least 0 and below 1 in f32, as which kernels take it.
 fn decay_rate(operation: &'static str, argument: &'static str, value: f64) -> Result<f64> {
-    let fits = (0.0..1.0).contains(&value);
-    checked(operation, argument, value, fits, "at least 0 and below 1", "0.9 keeps nine tenths a step")
+    let fits = value >= 0.0 && (value as f32) < 1.0;
+    checked(
+        operation,
+        argument,
+        value,
+        fits,
+        "at least 0, and below 1 in f32",
+        "0.9 keeps nine tenths a step",
+    )
 }

@@ -61,7 +61,7 @@ pub struct MuonConfig {
     pub weight_decay: f64,
     /// Iterations of Newton-Schulz, 1 to 20.
     pub iterations: u32,
-    /// The least norm that a direction is divided by.
+    /// The least norm that a direction is divided by, above 0.
     pub eps: f64,
     /// Lengths of steps.
     pub scale: MuonScale,
@@ -179,7 +179,10 @@ impl Muon {
         let MuonConfig { learning_rate, weight_decay, nesterov, iterations, state, .. } = config;
         let momentum = decay_rate(NAME, "momentum", config.momentum)? as f32;
         let weight_decay = not_negative(NAME, "weight_decay", weight_decay)?;
-        let eps = not_negative(NAME, "eps", config.eps)? as f32;
+        let eps = config.eps as f32;
+        // The norm of zeros is 0, and is not divided by.
+        let fits = eps.is_normal() && eps > 0.0;
+        checked(NAME, "eps", config.eps, fits, "a normal number of f32 above 0", "1e-7 is usual")?;
         let (fits, hint) = ((1..=MAX_ITERATIONS).contains(&iterations), "5 is usual");
         let wanted = format!("1 to {MAX_ITERATIONS}");
         checked(NAME, "iterations", iterations.into(), fits, &wanted, hint)?;
@@ -210,7 +213,8 @@ impl Muon {
     /// multiplies the gradients before they are averaged.
     ///
     /// # Errors
-    /// As [`Optimizer::step`].
+    /// As [`Optimizer::step`]. Behind one of memory, a capture or the driver the gradients may be in the
+    /// averages already; behind the others nothing has changed.
     #[track_caller]
     pub fn step(
         &mut self,

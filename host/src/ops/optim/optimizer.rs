@@ -50,7 +50,7 @@ pub trait Rule: std::fmt::Debug {
     #[doc(hidden)]
     fn moments(&self) -> usize;
 
-    /// Queues the kernels of the rule and of the type of the moments.
+    /// Queues [`Update::begin`] and the kernels of the rule and of the type of the moments.
     #[doc(hidden)]
     #[track_caller]
     fn queue(&mut self, update: Update<'_>) -> Result<()>;
@@ -199,9 +199,16 @@ impl<R: Rule> Optimizer<R> {
         self.step_at(stream, &addresses(params), &written, grads, norm)
     }
 
-    /// Do the tensors of a step fit?
-    pub(super) fn check(&self, stream: &Stream, params: &[TensorMut<'_>], grads: &[&Tensor]) -> Result<()> {
-        self.parameters.check(stream, params, grads)
+    /// Do the tensors of a step fit, and are the master weights nobody else's?
+    #[track_caller]
+    pub(super) fn check(
+        &mut self,
+        stream: &Stream,
+        params: &[TensorMut<'_>],
+        grads: &[&Tensor],
+    ) -> Result<()> {
+        self.parameters.check(stream, params, grads)?;
+        self.master.as_mut().map(Tensor::view_mut).transpose().map(drop)
     }
 
     /// A step of parameters at `addresses` in memory that `written` names. All fit.
@@ -226,16 +233,6 @@ impl<R: Rule> Optimizer<R> {
         let step: Within<'_, Step> = self.step.view().within().cast();
         let rate = self.learning_rate.read::<f64>(stream)?;
         let norm: Option<Within<'_, Norm>> = norm.map(GradientNorm::result);
-        // Nothing is refused behind this, so the step is counted when it is done.
-        let config = LaunchConfig::new([1, 1, 1], [32, 1, 1]).overlapping_previous();
-        // SAFETY: one record each; the step is exclusively borrowed.
-        unsafe {
-            launch::<begin_step>(
-                stream,
-                config,
-                (self.betas, u32::from(self.takes_factor), rate, norm, step),
-            )?
-        };
         let (model, chunks, count) = (self.model, table.chunks(), table.count);
         let has_short_moments = self.moment_type == DType::BF16;
         let moments = [first, second];
@@ -246,6 +243,7 @@ impl<R: Rule> Optimizer<R> {
             chunks,
             count,
             step,
+            count_step: (self.betas, self.takes_factor.into(), rate, norm, step),
             moments,
             master,
             has_short_moments,
@@ -456,13 +454,24 @@ pub struct Update<'a> {
     chunks: Within<'a, Chunk>,
     count: u32,
     pub(super) step: Within<'a, Step>,
+    /// The arguments of the kernel that counts the step.
+    count_step: ([f64; 2], u32, Within<'a, f64>, Option<Within<'a, Norm>>, Within<'a, Step>),
     moments: [Option<Within<'a, u8>>; 2],
     pub(super) master: Option<Within<'a, f32>>,
     pub(super) has_short_moments: bool,
 }
 
 impl Update<'_> {
-    /// Queues the kernel `K`, whose moments are `M`s.
+    /// Queues the count of the step, before the rule's kernels. By then a rule has all that may be refused,
+    /// memory too: a step that is counted is done.
+    #[track_caller]
+    pub(super) fn begin(&self) -> Result<()> {
+        let config = LaunchConfig::new([1, 1, 1], [32, 1, 1]).overlapping_previous();
+        // SAFETY: one record each; the step is exclusively borrowed.
+        unsafe { launch::<begin_step>(self.stream, config, self.count_step) }
+    }
+
+    /// Counts the step, and queues the kernel `K`, whose moments are `M`s.
     ///
     /// # Safety
     /// They are what the optimiser keeps.
@@ -482,6 +491,7 @@ impl Update<'_> {
             ),
         >,
     {
+        self.begin()?;
         let Update { stream, model, tensors, chunks, count, step, moments, master, .. } = self;
         let [first, second] = moments.map(|moment| moment.map(Within::cast::<M>));
         let arguments = (rule, model, tensors, chunks, step, first, second, master);
