@@ -88,10 +88,11 @@ impl<'a, T: Pod> Part<'a, T> {
 }
 
 impl<'a> Part<'a, u8> {
-    /// The bytes as elements of another type. Begins and ends at multiples of its size.
+    /// The bytes as elements of another type. Begins at a multiple of its size, if there is an element; bytes
+    /// behind the last whole one are left out.
     fn cast<U: Pod>(self) -> Part<'a, U> {
         let size = size_of::<U>();
-        debug_assert!(self.start.is_multiple_of(size) && self.len.is_multiple_of(size));
+        debug_assert!(self.start.is_multiple_of(size) || self.len < size);
         Part {
             allocation: self.allocation,
             start: self.start / size,
@@ -199,7 +200,8 @@ impl<T> Copy for DeviceView<'_, T> {}
 pub struct DeviceViewMut<'a, T>(Part<'a, T>);
 
 impl<'a> DeviceView<'a, u8> {
-    /// The bytes as elements of another type. The view begins and ends at multiples of its size.
+    /// The bytes as elements of another type. The view begins at a multiple of its size, unless it has no
+    /// element; bytes behind the last whole one are left out.
     pub(crate) fn cast<U: Pod>(self) -> DeviceView<'a, U> {
         DeviceView(self.0.cast())
     }

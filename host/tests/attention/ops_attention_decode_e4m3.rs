@@ -371,6 +371,28 @@ fn nan_stays_in_its_head() -> Outcome {
     Ok(())
 }
 
+/// Strided rows may have more bytes than they reach, and rows that are none may begin anywhere.
+#[test]
+fn odd_numbers_of_bytes() -> Outcome {
+    if !decodes_e4m3()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    let queries = DeviceBuffer::<bf16>::zeroed(&stream, 16)?;
+    let mut out = DeviceBuffer::<bf16>::zeroed(&stream, 16)?;
+    let bytes = DeviceBuffer::from_slice(&stream, &[E4M3::from_f32(1.0); 49])?;
+    let ones = DeviceBuffer::from_slice(&stream, &[1.0f32])?;
+    let scales = CacheScales { keys: (&ones).into(), values: (&ones).into() };
+    let strided = Heads::new::<E4M3>(&bytes, [1, 2, 1, 16]).strides([48, 32, 16]);
+    let none = Heads::new::<E4M3>(bytes.slice(1..1)?, [1, 0, 1, 16]);
+    for (cache, want) in [(strided, 1.0), (none, 0.0)] {
+        let (q, to) = (Heads::new(&queries, [1, 1, 1, 16]), HeadsMut::new(&mut out, [1, 1, 1, 16]));
+        Decode::new(q, cache, cache, to).scales(scales).run(&stream)?;
+        assert_eq!(out.to_vec(&stream)?, [bf16::from_f32(want); 16]);
+    }
+    Ok(())
+}
+
 #[test]
 fn runs_repeat_bit_for_bit() -> Outcome {
     if !decodes_e4m3()? {

@@ -447,6 +447,9 @@ fn heads_split_where_there_are_some() -> Outcome {
         assert!(matches!(error, Error::InvalidArgument { argument, .. } if argument == wanted), "{error}");
     };
     refused(HeadsMut::new(&mut rows, sides).split_heads(5), "the place to split at");
+    let mut none = DeviceBuffer::<bf16>::zeroed(&stream, 0)?;
+    let [_, long] = HeadsMut::new(&mut none, [0, 1, 1, usize::MAX]).split_heads(0)?;
+    assert_eq!(long.sides(), [0, 1, 1, usize::MAX]);
     refused(HeadsMut::new(&mut rows, sides).strides([96, 0, 8]).split_heads(1), "the heads");
     Ok(())
 }

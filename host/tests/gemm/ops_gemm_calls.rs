@@ -199,5 +199,15 @@ fn copies_that_are_none() -> Outcome {
     assert_eq!(about(&error), "the order", "{error}");
     let error = Packed::new(&memory.stream, memory.matrix(4, 8).leading(5000), Repack::Rows).unwrap_err();
     assert_eq!(about(&error), "the matrix", "{error}");
+    // Sides are checked before memory is taken for them.
+    let floats = DeviceBuffer::<f32>::zeroed(&memory.stream, 1)?;
+    let long = [
+        Matrix::new::<f32>(floats.slice(..0)?, 0, usize::MAX),
+        Matrix::new::<f32>(&floats, 1 << 34, 1).leading(0).transposed(),
+    ];
+    for matrix in long {
+        let error = Packed::new(&memory.stream, matrix, Repack::Rows).unwrap_err();
+        assert_eq!(about(&error), "columns", "{error}");
+    }
     Ok(())
 }

@@ -80,7 +80,8 @@ impl Shape {
         let Shape { sides, mut strides, .. } = self;
         for axis in 0..3 {
             if sides[axis] <= 1 {
-                strides[axis] = sides[3].next_multiple_of(ROW_ALIGNMENT as usize);
+                strides[axis] =
+                    sides[3].checked_next_multiple_of(ROW_ALIGNMENT as usize).unwrap_or(usize::MAX);
             }
         }
         Shape { strides, ..self }

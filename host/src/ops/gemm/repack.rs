@@ -153,17 +153,18 @@ impl<'a> Copying<'a> {
             Repack::Rows => matrix,
             Repack::Columns => matrix.transposed(),
         };
-        let pitch = pitch(shape.columns, dtype.size());
         // A matrix that every product of the batch takes is copied once.
         let batch = if shape.matrix == 0 { shape.batch.min(1) } else { shape.batch };
+        let sides = [side("rows", shape.rows)?, side("columns", shape.columns)?, side("the batch", batch)?];
+        let pitch = pitch(shape.columns, dtype.size());
         let each = shape.rows.saturating_mul(pitch);
         let bytes = each.saturating_mul(batch).saturating_mul(dtype.size());
         // SAFETY: the kernel writes every element; nothing reads behind the last column of a row.
         let scratch = unsafe { DeviceBuffer::<u8>::uninit(stream, bytes)? };
         let copied = RepackShape {
-            rows: side("rows", shape.rows)?,
-            columns: side("columns", shape.columns)?,
-            batch: side("the batch", batch)?,
+            rows: sides[0],
+            columns: sides[1],
+            batch: sides[2],
             row: shape.row as u64,
             column: shape.column as u64,
             matrix: shape.matrix as u64,
