@@ -218,14 +218,14 @@ impl Ptxas {
     /// When the assembler refuses the text or cannot be run.
     pub fn machine_code(&self, ptx: &str, arch: Arch, kept: &Path) -> Result<Vec<u8>, PtxasError> {
         let key = self.key(ptx.as_bytes(), arch);
-        let name = format!("{key:016x}");
-        let cubin = kept.join(&name).with_extension("cubin");
+        let cubin = kept.join(format!("{key:016x}.cubin"));
         if let Some(code) = read_kept(&cubin, key) {
             return Ok(code);
         }
-        let source = kept.join(&name).with_extension("ptx");
+        // As for a piece.
+        let source = cubin.with_extension(format!("{}.ptx", stamp::unique()));
         write_atomically(&source, ptx.as_bytes())?;
-        let unfinished = kept.join(format!("{name}.{}", std::process::id()));
+        let unfinished = source.with_extension("unfinished");
         self.run(&source, arch, &unfinished)?;
         let code = fs::read(&unfinished).map_err(BuildError::io("read", &unfinished))?;
         for done in [&unfinished, &source] {
@@ -463,6 +463,17 @@ ptxas info    : Function properties for helper
             assert_eq!(calls(folder.path()), number + 2, "damage {number}");
             assert_eq!(fs::read(file).unwrap(), whole);
         }
+    }
+
+    /// All calls of the assembler are under way at once.
+    #[test]
+    fn machine_code_is_made_by_several_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let ptxas = assembler(folder.path(), "\\177ELF'; sleep 0.2; printf 'code");
+        let kept = folder.path().join("kept");
+        let code = || ptxas.machine_code("ptx", "sm_80".parse().unwrap(), &kept).unwrap();
+        std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(code))));
+        assert_eq!(fs::read_dir(&kept).unwrap().count(), 1, "nothing is left beside it");
     }
 
     #[test]
