@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Map, Value, json};
@@ -99,6 +99,12 @@ fn is_something_else(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
 }
 
+/// Where a link leads, there may be no file yet; else `path` itself.
+fn leads_to(path: &Path) -> PathBuf {
+    let linked = || fs::read_link(path).map(|to| path.with_file_name(to));
+    fs::canonicalize(path).or_else(|_| linked()).unwrap_or_else(|_| path.to_owned())
+}
+
 fn parse(bytes: &[u8], place: &Place) -> Result<Records, Unusable> {
     let corrupt = |what: &str| Unusable::Corrupt(what.to_owned());
     let file: Value = serde_json::from_slice(bytes).map_err(|error| Unusable::Corrupt(error.to_string()))?;
@@ -131,7 +137,8 @@ fn record(value: &Value) -> Result<Record, Unusable> {
 }
 
 /// Writes the records beside those of other programs that the file has by now, in one step: a reader sees the
-/// old file or the new one.
+/// old file or the new one. Of two processes that save at once the last one wins. A link stays, and what it
+/// leads to is written.
 pub(super) fn save(path: &Path, place: &Place, records: &Records) -> Result<()> {
     /// Tuners of this process that save at the same time would lose each other's records, or rename each
     /// other's half-written files.
@@ -141,6 +148,7 @@ pub(super) fn save(path: &Path, place: &Place, records: &Records) -> Result<()> 
     if is_something_else(path) {
         return Err(failed(io::Error::other(NO_FILE)));
     }
+    let path = &leads_to(path);
     let mut all = load(path, place).unwrap_or_default();
     all.extend(records.iter().map(|(problem, record)| (problem.clone(), record.clone())));
     let mut file = Map::new();
@@ -200,6 +208,22 @@ mod tests {
         save(&path, &place("12"), &one("r", 3.0)).unwrap();
         assert_eq!(load(&path, &place("12")), Ok(one("r", 3.0)));
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside it");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn links_stay() {
+        let folder = std::env::temp_dir().join(format!("ironwarp-linked-records-{}", std::process::id()));
+        fs::create_dir_all(folder.join("shared")).unwrap();
+        let (link, file) = (folder.join("records.json"), folder.join("shared/kept.json"));
+        std::os::unix::fs::symlink("shared/kept.json", &link).unwrap();
+        let here = place("13");
+        // First to where there is no file yet.
+        for microseconds in [1.5, 2.5] {
+            save(&link, &here, &one("p", microseconds)).unwrap();
+            assert!(link.is_symlink());
+            assert_eq!(load(&file, &here), Ok(one("p", microseconds)));
+        }
         fs::remove_dir_all(&folder).unwrap();
     }
 
