@@ -469,7 +469,7 @@ ptxas info    : Function properties for helper
     #[test]
     fn machine_code_is_made_by_several_at_once() {
         let folder = tempfile::tempdir().unwrap();
-        let ptxas = assembler(folder.path(), "\\177ELF'; sleep 0.2; printf 'code");
+        let ptxas = assembler(folder.path(), "'; sleep 0.2; printf '\\177ELF code");
         let kept = folder.path().join("kept");
         let code = || ptxas.machine_code("ptx", "sm_80".parse().unwrap(), &kept).unwrap();
         std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(code))));
