@@ -51,7 +51,8 @@ macro_rules! atomic_float {
             $(#[$doc])*
             ///
             /// Same size and bits as the float, and aligned to its size. On the host it works outside of
-            /// kernels too.
+            /// kernels too. In a kernel it lies in global or shared memory, not in a thread's own variable,
+            /// which `atom` does not reach.
             #[repr(transparent)]
             pub struct $name {
                 value: UnsafeCell<$float>,

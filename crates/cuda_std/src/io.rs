@@ -32,7 +32,7 @@ impl Piece {
     /// Prints what is there and starts anew.
     fn flush(&mut self) {
         self.bytes[self.len] = 0;
-        // The format takes one string; its text may hold anything, per cent signs included.
+        // The format takes one string; its text may hold anything but NUL, per cent signs included.
         let arguments = [self.bytes.as_ptr()];
         // SAFETY: both strings end with NUL, and the argument list holds the one pointer that the format
         // names. The call copies the text before it returns.
@@ -170,6 +170,9 @@ pub fn assertion_failed(
 
 /// Prints from a thread, like `std::print!`. The text is built in a buffer on the thread's stack; nothing is
 /// allocated. PTX `call vprintf`.
+///
+/// On a device a NUL character ends its piece: what follows it there, up to [`PIECE`](crate::io::PIECE)
+/// bytes, is lost.
 #[macro_export]
 macro_rules! print {
     ($($arg:tt)*) => {

@@ -104,8 +104,9 @@ pub fn grid_dim() -> UVec3 {
     UVec3::new(grid_dim_x(), grid_dim_y(), grid_dim_z())
 }
 
-/// A number that no other thread of the launch has, whatever the dimensions of block and grid: blocks in
-/// order (x fastest), in each its threads in order (x fastest).
+/// A number that no other thread of the launch has, of up to 2^32 threads, whatever the dimensions of block
+/// and grid: blocks in order (x fastest), in each its threads in order (x fastest). From 2^32 threads on
+/// numbers begin at 0 again.
 #[inline(always)]
 #[track_caller]
 pub fn index() -> u32 {
