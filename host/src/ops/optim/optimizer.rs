@@ -446,6 +446,9 @@ fn step_words(betas: [f64; 2], steps: u64) -> [u64; STEP_WORDS] {
     words
 }
 
+/// The arguments of the kernel that counts a step.
+type CountStep<'a> = ([f64; 2], u32, Within<'a, f64>, Option<Within<'a, Norm>>, Within<'a, Step>);
+
 /// A step on its way to the kernel of a rule.
 pub struct Update<'a> {
     pub(super) stream: &'a Stream,
@@ -454,8 +457,7 @@ pub struct Update<'a> {
     chunks: Within<'a, Chunk>,
     count: u32,
     pub(super) step: Within<'a, Step>,
-    /// The arguments of the kernel that counts the step.
-    count_step: ([f64; 2], u32, Within<'a, f64>, Option<Within<'a, Norm>>, Within<'a, Step>),
+    count_step: CountStep<'a>,
     moments: [Option<Within<'a, u8>>; 2],
     pub(super) master: Option<Within<'a, f32>>,
     pub(super) has_short_moments: bool,
