@@ -82,8 +82,8 @@ impl Tuner {
 
     /// A tuner whose records are kept in the file `path`. A file that is not there yet is made with the first
     /// record. One that is broken, or of another device, driver or version of the library, is not used
-    /// ([`Tuner::unusable`] says why) and is replaced with the first record. Of two processes that save at once
-    /// the last one wins: the other's new records are lost.
+    /// ([`Tuner::unusable`] says why) and is replaced with the first record. Of two processes that save at
+    /// once the last one wins: the other's new records are lost.
     pub fn with_file(device: &Device, tuning: Tuning, path: impl AsRef<Path>) -> Self {
         let mut tuner = Tuner::new(device, tuning);
         match records::load(path.as_ref(), &tuner.place) {
