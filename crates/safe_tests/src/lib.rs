@@ -14,7 +14,6 @@
 //! | a launch inside a simulated thread | a refusal | `holes/executor.rs`, `a_simulated_thread_cannot_launch` |
 //! | stacks of `usize::MAX` bytes | a refusal | `holes/executor.rs`, `stacks_have_a_limit` |
 //! | work of another thread captured into a graph | a stream of the capture's own | `holes/graphs.rs` |
-//! | indices that a replay changes between check and use | the checked copy is used | `holes/graphs.rs` |
 //! | slices of page-locked memory of any alignment | a limit that the compiler checks | [`elements_are_aligned_as_memory_is`] |
 //!
 //! Four tests need unsafe code to state what they state, so they stand with the code that they test:
