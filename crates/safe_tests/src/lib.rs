@@ -14,7 +14,7 @@
 //! | a launch inside a simulated thread | a refusal | `holes/executor.rs`, `a_simulated_thread_cannot_launch` |
 //! | stacks of `usize::MAX` bytes | a refusal | `holes/executor.rs`, `stacks_have_a_limit` |
 //! | work of another thread captured into a graph | a stream of the capture's own | `holes/graphs.rs` |
-//! | slices of page-locked memory of any alignment | a limit that the compiler checks | [`elements_are_aligned_as_memory_is`] |
+//! | slices of page-locked memory of any alignment | a refusal | [`elements_are_aligned_as_memory_is`] |
 //!
 //! Four tests need unsafe code to state what they state, so they stand with the code that they test:
 //! * `Module::load_family` refuses the library's own families: `host/tests/alone/wrong_calls/runtime.rs`.

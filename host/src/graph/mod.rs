@@ -283,7 +283,8 @@ impl<'work, I, O> Graph<'work, I, O> {
         &mut self.inputs
     }
 
-    /// The static outputs, written by each replay.
+    /// The static outputs, written by each replay. An op of another thread that reads them during a replay
+    /// may see numbers of both runs: synchronise the threads, or copy the outputs first.
     pub fn outputs(&self) -> &O {
         &self.outputs
     }

@@ -10,7 +10,7 @@
 //! All parts of dQ of a head are computed by one block, and each of its numbers by one thread: in the order
 //! of keys, the same bits in every run. So the first part is stored, and no zeros are needed before; the last
 //! one is added to what lies there, rounded and stored as dQ, and no kernel is needed behind. The sums are
-//! the block's own, and serve all of its heads: few enough to stay in L2.
+//! the block's own, and serve all of its heads, so L2 keeps a part of them.
 //!
 //! Every other tile of keys looks at its queries from the last to the first. So queries, their gradients and
 //! sums that are used again soonest were used last, where they do not all stay in L2.
