@@ -71,18 +71,23 @@ impl LaunchConfig {
 
     /// Number of blocks.
     pub fn blocks(&self) -> u64 {
-        self.grid.iter().map(|&n| u64::from(n)).product()
+        volume(self.grid)
     }
 
     /// Number of threads of a block.
     pub fn threads_per_block(&self) -> u64 {
-        self.block.iter().map(|&n| u64::from(n)).product()
+        volume(self.block)
     }
 
     /// Number of blocks of a cluster.
     pub fn blocks_per_cluster(&self) -> u64 {
-        self.cluster.iter().map(|&n| u64::from(n)).product()
+        volume(self.cluster)
     }
+}
+
+/// The number of elements of a box; [`u64::MAX`] where there are more.
+fn volume(sides: [u32; 3]) -> u64 {
+    sides.into_iter().map(u64::from).fold(1, u64::saturating_mul)
 }
 
 /// Options for running a launch.
@@ -93,8 +98,8 @@ pub struct Options {
     pub seed: u64,
     /// Whether accesses are checked.
     pub check: bool,
-    /// OS threads that run blocks; 0 means as many as rayon's pool has. With 1, races between blocks replay
-    /// too.
+    /// OS threads that run blocks, that which launches among them; 0 means the most: `RAYON_NUM_THREADS`, or
+    /// the cores that the process may use. With 1, races between blocks replay too.
     pub workers: usize,
     /// Bytes of stack a simulated thread, at most [`MAX_STACK_BYTES`]. By default all that a GPU's thread can
     /// have, and some for the host. A kernel that takes more ends the process with a sentence.

@@ -1,7 +1,7 @@
 //! Runs GPU kernels on the CPU, thread by thread, under a race and memory checker.
 //!
 //! A kernel is a function that is called once per simulated thread. Threads of a block are coroutines on one
-//! OS thread; blocks spread over rayon's pool. A thread runs until it has to wait (barrier, warp collective,
+//! OS thread; blocks spread over OS threads. A thread runs until it has to wait (barrier, warp collective,
 //! grid sync). A seed decides which thread runs next, so every schedule can be replayed.
 //!
 //! ```

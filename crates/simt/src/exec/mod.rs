@@ -7,15 +7,15 @@ pub(crate) mod flights;
 pub(crate) mod group;
 mod order;
 mod panics;
+mod pool;
 mod signals;
 mod spinning;
 mod stack;
 pub(crate) mod together;
 
-use std::error::Error as _;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::check::{LaunchCheck, unchecked};
@@ -219,16 +219,6 @@ fn invalid_launch(kernel: &str, message: String, seed: u64) -> Fault {
     }
 }
 
-/// Whether rayon's pool has its threads. Where the system gives none, the calling thread runs all blocks.
-fn has_pool() -> bool {
-    static HAS: OnceLock<bool> = OnceLock::new();
-    *HAS.get_or_init(|| match rayon_core::ThreadPoolBuilder::new().build_global() {
-        Ok(()) => true,
-        // Without a source: the program has made the pool itself.
-        Err(error) => error.source().is_none(),
-    })
-}
-
 impl Launch<'_> {
     /// How long its groups may only spin.
     fn spin_limit(&self) -> Duration {
@@ -238,21 +228,13 @@ impl Launch<'_> {
     fn run_groups(&self) -> Result<LaunchStats, Box<Fault>> {
         let groups = self.config.blocks() / self.blocks_per_group;
         let queue = Queue::new(groups, self.options.seed);
+        let most = pool::threads();
         let workers = match self.options.workers {
-            _ if !has_pool() => 1,
-            0 => rayon_core::current_num_threads() as u64,
-            n => n as u64,
+            0 => most,
+            n => n.min(most),
         };
-        if workers.min(groups) <= 1 {
-            self.work(&queue);
-        } else {
-            rayon_core::scope(|scope| {
-                for _ in 1..workers.min(groups) {
-                    scope.spawn(|_| self.work(&queue));
-                }
-                self.work(&queue);
-            });
-        }
+        let others = (groups - 1).min(workers as u64 - 1);
+        pool::share(others as usize, &|| self.work(&queue));
         queue.result()
     }
 

@@ -1,8 +1,9 @@
 //! Launches: refused configurations, parameters, and the replay of schedules.
 
+use std::cell::Cell;
 use std::ffi::c_void;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::common::{fails, passes};
@@ -297,4 +298,68 @@ fn a_kernel_is_found_once_it_is_used() {
         assert_eq!(find(None, "later").unwrap().line, LATER.line);
         assert_eq!(names(), 1, "named once, used or not");
     }
+}
+
+/// Runs `body` on a thread of its own, which must end soon.
+fn ends(body: impl FnOnce() + Send + 'static) {
+    let (done, is_done) = mpsc::channel();
+    std::thread::spawn(move || {
+        body();
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(Duration::from_secs(20)).expect("the launch waits for ever, or has failed");
+}
+
+#[test]
+fn launches_end_while_all_of_rayons_threads_wait_for_them() {
+    static RUNS: Mutex<()> = Mutex::new(());
+    ends(|| {
+        let runs = RUNS.lock().unwrap();
+        rayon_core::spawn_broadcast(|_| drop(RUNS.lock()));
+        ironwarp_simt::run(&LaunchConfig::linear(64, 1), &Options::default(), || ()).unwrap();
+        drop(runs);
+    });
+}
+
+#[test]
+fn a_launch_on_rayons_thread_runs_no_other_work_of_the_pool() {
+    thread_local! {
+        static LAUNCHES: Cell<bool> = const { Cell::new(false) };
+    }
+    // It waits for the slower block, on whichever thread that runs.
+    let launch = || {
+        LAUNCHES.set(true);
+        let slow = || std::thread::sleep(Duration::from_millis(5 * u64::from(thread::block_idx()[0])));
+        ironwarp_simt::run(&LaunchConfig::linear(3, 1), &Options::default(), slow).unwrap();
+        LAUNCHES.set(false);
+    };
+    ends(move || {
+        rayon_core::scope(|scope| {
+            for _ in 0..100 {
+                scope.spawn(move |_| {
+                    assert!(!LAUNCHES.get(), "work of the pool within a launch");
+                    launch();
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn boxes_beyond_all_numbers_are_refused() {
+    let huge = [u32::MAX; 3];
+    // Of so many threads a multiple of 2^64.
+    let none = [1 << 31, 1 << 31, 4];
+    for config in [
+        LaunchConfig { block: huge, ..LaunchConfig::default() },
+        LaunchConfig { block: none, ..LaunchConfig::default() },
+        LaunchConfig { grid: huge, ..LaunchConfig::default() },
+        LaunchConfig { grid: huge, cluster: huge, ..LaunchConfig::default() },
+    ] {
+        let fault = ironwarp_simt::run(&config, &Options::default(), || ()).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::InvalidLaunch, "{fault}");
+    }
+    let config = LaunchConfig { grid: huge, block: none, cluster: huge, ..LaunchConfig::default() };
+    let counts = [config.blocks(), config.threads_per_block(), config.blocks_per_cluster()];
+    assert_eq!(counts, [u64::MAX; 3]);
 }

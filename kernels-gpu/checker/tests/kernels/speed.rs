@@ -7,7 +7,7 @@ use checker::speed::TILE;
 use simt::memory::Tracked;
 use simt::{LaunchConfig, Options};
 
-/// Launches `timed_product` of `n` cubed, on that many of rayon's threads.
+/// Launches `timed_product` of `n` cubed, on that many threads.
 fn product(n: usize, workers: usize) -> (Vec<f32>, Duration) {
     let mut data: Vec<f32> = (0..3 * n * n).map(|i| (i % 7) as f32).collect();
     let tracked = Tracked::new(&mut data, "data");
