@@ -230,9 +230,9 @@ mod tests {
     #[test]
     fn slices_are_split_on_the_device_only() {
         let text = expanded("", "pub unsafe fn k(x: &[f32], (a, b): (u32, u32), y: &mut [u8]) {}");
-        assert!(text.contains(
-            "x : * const f32 , x_len : usize , argument_1 : (u32 , u32) , y : * mut u8 , y_len : usize"
-        ));
+        let entry = "__ironwarp_0 : * const f32 , __ironwarp_1 : usize , __ironwarp_2 : (u32 , u32) , \
+             __ironwarp_3 : * mut u8 , __ironwarp_4 : usize";
+        assert!(text.contains(entry), "{text}");
         let body = "unsafe fn k (x : & [f32] , (a , b) : (u32 , u32) , mut y : :: cuda_std :: kernel :: MutSlice < '_ , u8 >)";
         assert!(text.contains(body), "{text}");
         assert!(text.contains(
@@ -241,9 +241,19 @@ mod tests {
     }
 
     #[test]
+    fn parameters_of_the_entry_hide_no_name_of_the_author() {
+        let text = expanded("", "unsafe fn k(x: &[f32], x_len: u32, (a, b): (u32, u32), argument_2: u32) {}");
+        let entry = text.split("fn k (").find(|part| part.starts_with("__")).expect("an entry");
+        let entry = &entry[..entry.find("unsafe fn body").expect("a body")];
+        let names: Vec<_> = entry.split_whitespace().filter(|word| word.starts_with("__ironwarp_")).collect();
+        assert_eq!(names, ["__ironwarp_0", "__ironwarp_1", "__ironwarp_2", "__ironwarp_3", "__ironwarp_4"]);
+        assert!(!entry.contains("x_len") && !entry.contains("argument_2"), "{entry}");
+    }
+
+    #[test]
     fn tensor_maps_travel_by_value() {
         let text = expanded("", "pub unsafe fn k(x: &[f32], a: &TensorMap, b: &cuda_std::tma::TensorMap) {}");
-        assert!(text.contains("a : [u64 ; :: cuda_std :: tma :: TensorMap :: WORDS]"), "{text}");
+        assert!(text.contains("__ironwarp_2 : [u64 ; :: cuda_std :: tma :: TensorMap :: WORDS]"), "{text}");
         for index in [2, 3] {
             assert!(text.contains(&format!("__parameter_address ! (\"k_param_{index}\")")), "{text}");
             assert!(text.contains(&format!("// @ironwarp kernel=k tensor_map={index}")), "{text}");

@@ -1,6 +1,8 @@
 //! `#[derive(KernelArgs)]`: a struct that a kernel takes by value, and its host form, whose pointer fields
 //! take buffers.
 
+use std::collections::HashSet;
+
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 use syn::{Attribute, Data, DeriveInput, Error, Field, Fields, Ident, PointerMutability, Result, Type};
@@ -102,7 +104,22 @@ fn members(input: &DeriveInput) -> Result<Vec<Member<'_>>> {
             "`KernelArgs` needs `#[repr(C)]`: host and device compilers must lay the fields out alike",
         );
     }
-    fields.iter().map(member).collect()
+    let mut members: Vec<Member> = fields.iter().map(member).collect::<Result<_>>()?;
+    tell_parameters_apart(&mut members);
+    Ok(members)
+}
+
+/// `x1` and `x_1` are the same words: the later one's parameter gets a number that no other has.
+fn tell_parameters_apart(members: &mut [Member<'_>]) {
+    let mut taken: HashSet<Ident> = members.iter().filter_map(|member| member.parameter.clone()).collect();
+    let mut seen = HashSet::new();
+    for parameter in members.iter_mut().filter_map(|member| member.parameter.as_mut()) {
+        if !seen.insert(parameter.clone()) {
+            let mut numbered = (2..).map(|number| format_ident!("{parameter}{number}"));
+            let free = numbered.find(|name| taken.insert(name.clone()));
+            *parameter = free.expect("numbers do not end");
+        }
+    }
 }
 
 fn member(field: &Field) -> Result<Member<'_>> {
@@ -215,5 +232,15 @@ mod tests {
             "{text}"
         );
         assert!(text.contains(":: cuda_std :: kernel :: PtrMut < f32 >"), "{text}");
+    }
+
+    #[test]
+    fn fields_of_the_same_words_have_parameters_of_their_own() {
+        let text = expand(
+            "#[repr(C)] struct S { x1: *const f32, x_1: *const f32, x__1: *const f32, x1_arg2: *const f32, x_1arg2: *const f32 }",
+        );
+        let text = text.unwrap();
+        assert!(text.contains("struct SArgs < X1Arg , X1Arg2 , X1Arg3 , X1Arg2Arg , X1arg2Arg >"), "{text}");
+        assert!(text.contains("x1 : X1Arg , x_1 : X1Arg2 , x__1 : X1Arg3"), "{text}");
     }
 }

@@ -161,7 +161,8 @@ fn state_after(token: &TokenTree, before: &Before) -> Before {
     match token {
         TokenTree::Ident(word) if word == "static" => Before::Static,
         TokenTree::Ident(word) if word == "mut" && *before == Before::Static => Before::StaticMut,
-        TokenTree::Punct(mark) if mark.as_char() == '.' => Before::Access,
+        // A second dot makes a range of it, behind which a value stands.
+        TokenTree::Punct(mark) if mark.as_char() == '.' && *before != Before::Access => Before::Access,
         _ => Before::Other,
     }
 }
@@ -191,6 +192,13 @@ mod tests {
         assert!(text.contains(&format!("{PLACE}=1;")), "{text}");
         assert!(text.contains(&format!("f(&rawmut{PLACE},x.A);")), "{text}");
         assert!(text.contains(&format!("print!(\"{{}}\",{PLACE})")), "{text}");
+    }
+
+    #[test]
+    fn ends_of_ranges_are_uses() {
+        let text = places("{ #[address_space(shared)] static mut A: u32 = 0; f(0..A, ..=A, x.0.A, ..A, A.A..A); }");
+        let uses = format!("f(0..{PLACE},..={PLACE},x.0.A,..{PLACE},{PLACE}.A..{PLACE});");
+        assert!(text.contains(&uses), "{text}");
     }
 
     #[test]

@@ -9,14 +9,9 @@ use super::params::{Param, Passing};
 /// The entry; where another compiler compiles it, an ordinary function that nobody calls.
 pub fn expand(kernel: &Kernel, is_compiled: bool) -> TokenStream {
     let Kernel { attrs, vis, name, params, generics, body, .. } = kernel;
-    let entry_params = params.iter().map(entry_param);
+    let entry_params = numbered(params).map(|(index, param)| entry_param(param, index));
     let body_params = params.iter().map(Param::body_argument);
-    let mut next = 0;
-    let arguments = params.iter().map(|param| {
-        let index = next;
-        next += param.parameters();
-        argument(param, name, index)
-    });
+    let arguments = numbered(params).map(|(index, param)| argument(param, name, index));
     let directives = is_compiled.then(|| directives(kernel));
     let entry = is_compiled.then(|| quote!(#[unsafe(no_mangle)]));
     let abi = is_compiled.then(|| quote!(extern "ptx-kernel"));
@@ -39,8 +34,22 @@ pub fn expand(kernel: &Kernel, is_compiled: bool) -> TokenStream {
     }
 }
 
-fn entry_param(Param { name, ty, passing, .. }: &Param) -> TokenStream {
-    let length = format_ident!("{name}_len");
+/// The arguments, each with the index of its first parameter.
+fn numbered(params: &[Param]) -> impl Iterator<Item = (usize, &Param)> {
+    params.iter().scan(0, |next, param| {
+        let index = *next;
+        *next += param.parameters();
+        Some((index, param))
+    })
+}
+
+/// The name of a parameter, which is none that an author gives to another.
+fn parameter(index: usize) -> Ident {
+    format_ident!("__ironwarp_{index}")
+}
+
+fn entry_param(Param { ty, passing, .. }: &Param, index: usize) -> TokenStream {
+    let (name, length) = (parameter(index), parameter(index + 1));
     match passing {
         Passing::Slice(element) => quote!(#name: *const #element, #length: usize),
         Passing::SliceMut(element) => quote!(#name: *mut #element, #length: usize),
@@ -52,8 +61,8 @@ fn entry_param(Param { name, ty, passing, .. }: &Param) -> TokenStream {
 }
 
 /// The expression that the body gets for an argument. The argument's first parameter has this index.
-fn argument(Param { name, passing, .. }: &Param, kernel: &Ident, index: usize) -> TokenStream {
-    let length = format_ident!("{name}_len");
+fn argument(Param { passing, .. }: &Param, kernel: &Ident, index: usize) -> TokenStream {
+    let (name, length) = (parameter(index), parameter(index + 1));
     match passing {
         Passing::Slice(_) => quote!(::core::slice::from_raw_parts(#name, #length)),
         Passing::SliceMut(_) => quote!(::cuda_std::kernel::MutSlice::from_raw_parts(#name, #length)),
@@ -79,10 +88,7 @@ fn directives(Kernel { name, bounds, params, .. }: &Kernel) -> TokenStream {
         let (max_threads, min_blocks) = (bounds.max_threads(), bounds.min_blocks());
         quote!(::core::arch::global_asm!(#comment, const #max_threads, const #min_blocks);)
     });
-    let mut next = 0;
-    let maps = params.iter().filter_map(|param| {
-        let index = next;
-        next += param.parameters();
+    let maps = numbered(params).filter_map(|(index, param)| {
         let comment = format!("// @ironwarp kernel={name} tensor_map={index}");
         matches!(param.passing, Passing::Map).then(|| quote!(::core::arch::global_asm!(#comment);))
     });

@@ -1,7 +1,7 @@
 //! The arguments of a kernel: how each travels from the host to the device.
 
 use proc_macro2::TokenStream;
-use quote::{format_ident, quote, quote_spanned};
+use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Error, FnArg, Ident, Pat, PatType, PointerMutability, Result, Signature, Type};
@@ -12,8 +12,6 @@ pub struct Param {
     pub pattern: Pat,
     pub ty: Type,
     pub passing: Passing,
-    /// Name of the parameter in the generated signature; patterns have none.
-    pub name: Ident,
 }
 
 /// How an argument is passed.
@@ -51,7 +49,7 @@ impl Param {
             Passing::Map => Passing::Map,
             Passing::Value => Passing::Value,
         };
-        Self { pattern: self.pattern.clone(), ty: detached(&self.ty), passing, name: self.name.clone() }
+        Self { pattern: self.pattern.clone(), ty: detached(&self.ty), passing }
     }
 
     /// The argument of the body. Each thread gets the same memory, so `&mut [T]` and `&mut T` are replaced by
@@ -101,10 +99,10 @@ fn detached(ty: &Type) -> Type {
 }
 
 pub fn read(sig: &Signature) -> Result<Vec<Param>> {
-    sig.inputs.iter().enumerate().map(|(index, input)| read_one(index, input)).collect()
+    sig.inputs.iter().map(read_one).collect()
 }
 
-fn read_one(index: usize, input: &FnArg) -> Result<Param> {
+fn read_one(input: &FnArg) -> Result<Param> {
     match input {
         FnArg::Receiver(receiver) => {
             Err(Error::new_spanned(receiver, "a kernel cannot be a method: take the data as an argument"))
@@ -113,10 +111,6 @@ fn read_one(index: usize, input: &FnArg) -> Result<Param> {
             pattern: (**pat).clone(),
             passing: classify(ty)?,
             ty: (**ty).clone(),
-            name: match &**pat {
-                Pat::Ident(named) => named.ident.clone(),
-                _ => format_ident!("argument_{index}"),
-            },
         }),
     }
 }
