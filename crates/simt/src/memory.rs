@@ -2,6 +2,7 @@
 //! allocations.
 
 pub mod global;
+mod word;
 
 use std::mem::MaybeUninit;
 use std::panic::Location;
@@ -194,7 +195,9 @@ fn check_access(
     }
 }
 
-/// Locks that make atomic operations of different OS threads exclude each other.
+/// Locks that make what the checker notes of an atomic operation and the operation itself one step among OS
+/// threads. The values are changed by the processor's own operations, which others may use without a lock:
+/// the host, other processes, and kernels through `core::sync::atomic`.
 const LOCKS: usize = 256;
 static ATOMIC_LOCKS: [AtomicBool; LOCKS] = [const { AtomicBool::new(false) }; LOCKS];
 
@@ -218,13 +221,14 @@ impl Drop for AtomicLock {
     }
 }
 
-/// Replaces the value at `ptr` by `f` of it, atomically, and returns the old value. `f` only computes: it
-/// must not call into this crate.
+/// Replaces the value at `ptr` by `f` of it, atomically, and returns the old value. `f` only computes, maybe
+/// more than once: it must not call into this crate.
 ///
 /// # Safety
-/// `ptr` is valid for reads and writes, or checking is on and the address is in shared or tracked memory.
+/// `T` is a number of 1, 2, 4 or 8 bytes. `ptr` is aligned to its size and valid for reads and writes, or
+/// checking is on and the address is in shared or tracked memory.
 #[track_caller]
-pub unsafe fn atomic<T: Copy>(ptr: *mut T, order: Ordering, scope: Scope, f: impl FnOnce(T) -> T) -> T {
+pub unsafe fn atomic<T: Copy>(ptr: *mut T, order: Ordering, scope: Scope, f: impl Fn(T) -> T) -> T {
     let atomic = Atomic::read_write(ptr.cast(), size_of::<T>(), order, scope);
     // SAFETY: forwarded from the caller.
     unsafe { atomic.update(RawSite::of(Location::caller()), f) }
@@ -235,12 +239,7 @@ pub unsafe fn atomic<T: Copy>(ptr: *mut T, order: Ordering, scope: Scope, f: imp
 /// # Safety
 /// As [`atomic`].
 #[track_caller]
-pub unsafe fn atomic_exchange<T: Copy>(
-    ptr: *mut T,
-    order: Ordering,
-    scope: Scope,
-    f: impl FnOnce(T) -> T,
-) -> T {
+pub unsafe fn atomic_exchange<T: Copy>(ptr: *mut T, order: Ordering, scope: Scope, f: impl Fn(T) -> T) -> T {
     let atomic = Atomic::exchange(ptr.cast(), size_of::<T>(), order, scope);
     // SAFETY: forwarded from the caller.
     unsafe { atomic.update(RawSite::of(Location::caller()), f) }
@@ -260,7 +259,7 @@ pub unsafe fn atomic_store<T: Copy>(ptr: *mut T, value: T, order: Ordering, scop
 /// Loads the value at `ptr` atomically.
 ///
 /// # Safety
-/// `ptr` is valid for reads, or checking is on and the address is in shared or tracked memory.
+/// As [`atomic`]; reads are enough.
 #[track_caller]
 pub unsafe fn atomic_load<T: Copy>(ptr: *const T, order: Ordering, scope: Scope) -> T {
     let atomic = Atomic::load(ptr.cast(), size_of::<T>(), order, scope);
@@ -331,49 +330,73 @@ impl Atomic {
     ///
     /// # Safety
     /// As [`atomic`]; `T` has the size of the operation.
-    pub unsafe fn update<T: Copy>(self, site: RawSite, f: impl FnOnce(T) -> T) -> T {
+    pub unsafe fn update<T: Copy>(self, site: RawSite, f: impl Fn(T) -> T) -> T {
         debug_assert_eq!(size_of::<T>(), self.size);
         let mut old = MaybeUninit::<T>::uninit();
-        // SAFETY: forwarded from the caller; `old` and `new` are locals of the value's size.
+        // SAFETY: forwarded from the caller; `old` and `new` are locals of the value's size, and `begin` gives
+        // `old` its value.
         unsafe {
-            let lock = self.begin(old.as_mut_ptr().cast(), site);
-            let old = old.assume_init();
-            let new = f(old);
-            match self.kind.is_read() {
-                true => end_atomic_load(lock),
-                false => end_atomic(lock, self.ptr, std::ptr::from_ref(&new).cast(), self.size),
+            let mut lock = self.begin(old.as_mut_ptr().cast(), site);
+            if self.kind.is_read() {
+                end_load(lock);
+                return old.assume_init();
             }
-            old
+            loop {
+                let new = f(old.assume_init());
+                match self.end(lock, old.as_mut_ptr().cast(), std::ptr::from_ref(&new).cast()) {
+                    Ok(()) => return old.assume_init(),
+                    Err(again) => lock = again,
+                }
+            }
         }
     }
 
     /// # Safety
     /// As [`atomic`]; `out` is writable for the operation's size.
     #[inline(never)]
-    unsafe fn begin(self, out: *mut u8, site: RawSite) -> AtomicLock {
+    unsafe fn begin(self, out: *mut u8, site: RawSite) -> Option<AtomicLock> {
         use Ordering::{AcqRel, Acquire, SeqCst};
         let thread = current("simt::memory::atomic");
         take_turn(thread, site);
         let Self { ptr, size, kind, space, .. } = self;
-        let access = Access { address: ptr as usize, size, align: size, kind, site };
-        if thread.checked() {
+        let lock = thread.checked().then(|| {
+            let access = Access { address: ptr as usize, size, align: size, kind, site };
             space.require(thread, access);
             if self.reads && !kind.is_read() {
                 check::require_written(thread, access);
             }
             check::typed_access(thread, access);
-        }
-        let lock = AtomicLock::take(ptr as usize);
-        if thread.checked() {
+            let lock = AtomicLock::take(ptr as usize);
             if !kind.is_read() && thread.block().arena.offset_of(ptr as usize).is_none() {
                 check::atomic_takes_effect(thread, access);
             }
             let acquires = self.acquires_always || matches!(self.order, Acquire | AcqRel | SeqCst);
             check::atomic_order(thread, access, acquires, self.order, self.scope);
-        }
+            lock
+        });
         // SAFETY: forwarded from the caller.
-        unsafe { std::ptr::copy_nonoverlapping(ptr, out, size) };
+        unsafe { word::load(ptr, out, size) };
         lock
+    }
+
+    /// Puts `new` in if the value is still `old`. Else `old` becomes the value, and the lock comes back.
+    ///
+    /// # Safety
+    /// As [`atomic`]; `old` and `new` have the operation's size.
+    #[inline(never)]
+    unsafe fn end(
+        self,
+        lock: Option<AtomicLock>,
+        old: *mut u8,
+        new: *const u8,
+    ) -> Result<(), Option<AtomicLock>> {
+        // SAFETY: forwarded from the caller.
+        if unsafe { word::replace(self.ptr, old, new, self.size) } {
+            drop(lock);
+            Ok(())
+        } else {
+            Err(lock)
+        }
     }
 }
 
@@ -388,28 +411,27 @@ pub(crate) fn take_turn(thread: &Thread, site: RawSite) {
 
 /// Not inlined, so that the lock is not released in code with callbacks.
 #[inline(never)]
-fn end_atomic_load(lock: AtomicLock) {
-    drop(lock);
-}
-
-/// # Safety
-/// As [`atomic`], for `size` bytes; `new` is readable for as many.
-#[inline(never)]
-unsafe fn end_atomic(lock: AtomicLock, ptr: *mut u8, new: *const u8, size: usize) {
-    // SAFETY: forwarded from the caller.
-    unsafe { std::ptr::copy_nonoverlapping(new, ptr, size) };
+fn end_load(lock: Option<AtomicLock>) {
     drop(lock);
 }
 
 /// Replaces the value at `ptr` by `f` of it, atomically, outside any simulated thread and unchecked.
 ///
 /// # Safety
-/// `ptr` is valid for reads and writes, aligned for `T`.
-pub(crate) unsafe fn update<T: Copy>(ptr: *mut T, f: impl FnOnce(T) -> T) {
-    let lock = AtomicLock::take(ptr as usize);
-    // SAFETY: forwarded from the caller.
-    unsafe { ptr.write(f(ptr.read())) };
-    drop(lock);
+/// `T` is a number of 1, 2, 4 or 8 bytes. `ptr` is valid for reads and writes, aligned to its size.
+pub(crate) unsafe fn update<T: Copy>(ptr: *mut T, f: impl Fn(T) -> T) {
+    let size = size_of::<T>();
+    let mut old = MaybeUninit::<T>::uninit();
+    // SAFETY: forwarded from the caller; `old` and `new` are locals of the value's size.
+    unsafe {
+        word::load(ptr.cast(), old.as_mut_ptr().cast(), size);
+        loop {
+            let new = f(old.assume_init());
+            if word::replace(ptr.cast(), old.as_mut_ptr().cast(), std::ptr::from_ref(&new).cast(), size) {
+                return;
+            }
+        }
+    }
 }
 
 /// Whether a pointer points into global memory: into no shared memory and no local variable

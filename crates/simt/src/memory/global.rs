@@ -57,12 +57,13 @@ pub unsafe fn store<T: Copy>(ptr: *mut T, value: T) {
 }
 
 /// Replaces the value at `ptr` by `f` of it, atomically, and returns the old value (`atom.global`,
-/// `red.global`). `f` only computes: it must not call into this crate.
+/// `red.global`). `f` only computes, maybe more than once: it must not call into this crate.
 ///
 /// # Safety
-/// `ptr` is valid for reads and writes, or checking is on and the address is in tracked memory.
+/// `T` is a number of 1, 2, 4 or 8 bytes. `ptr` is aligned to its size and valid for reads and writes, or
+/// checking is on and the address is in tracked memory.
 #[track_caller]
-pub unsafe fn atomic<T: Copy>(ptr: *mut T, order: Ordering, scope: Scope, f: impl FnOnce(T) -> T) -> T {
+pub unsafe fn atomic<T: Copy>(ptr: *mut T, order: Ordering, scope: Scope, f: impl Fn(T) -> T) -> T {
     let atomic = Atomic::read_write(ptr.cast(), size_of::<T>(), order, scope).in_global();
     // SAFETY: forwarded from the caller.
     unsafe { atomic.update(RawSite::of(Location::caller()), f) }
@@ -82,7 +83,7 @@ pub unsafe fn atomic_store<T: Copy>(ptr: *mut T, value: T, order: Ordering, scop
 /// Loads the value at `ptr` atomically (`ld.relaxed.sys.global`).
 ///
 /// # Safety
-/// `ptr` is valid for reads, or checking is on and the address is in tracked memory.
+/// As [`atomic`]; reads are enough.
 #[track_caller]
 pub unsafe fn atomic_load<T: Copy>(ptr: *const T, order: Ordering, scope: Scope) -> T {
     let atomic = Atomic::load(ptr.cast(), size_of::<T>(), order, scope).in_global();

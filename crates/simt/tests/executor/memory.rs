@@ -1,8 +1,11 @@
 //! Accesses outside of allocations, or to memory that was never written.
 
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use crate::common::{Device, fails, fails_at, passes};
 use ironwarp_simt::memory;
-use ironwarp_simt::memory::{Tracked, track, untrack};
+use ironwarp_simt::memory::{Scope, Tracked, track, untrack};
 use ironwarp_simt::shared::{alloc_static, dynamic, dynamic_len, from_address, to_address};
 use ironwarp_simt::{DeviceMemory, FaultKind, LaunchConfig, Options, Place, StaticKey, thread};
 
@@ -206,4 +209,44 @@ fn unwritten_global_memory() {
         assert_eq!(is_unwritten(to, word), expected, "copy of word {word}");
     }
     [from, to].into_iter().for_each(|address| memory::untrack(address as *const u8));
+}
+
+/// Sums of additions by blocks through the executor, by blocks through `core`, and by the host meanwhile.
+#[test]
+fn atomics_of_all_kinds_lose_nothing() {
+    const TIMES: u32 = 500;
+    const BLOCKS: u32 = 64;
+    let add = |word: *mut u32| {
+        // SAFETY: the word is tracked and alive, and all access to it is atomic.
+        unsafe { memory::atomic(word, Ordering::Relaxed, Scope::System, |old| old + 1) };
+    };
+    // SAFETY: as above.
+    let add_by_core = |word: *mut u32| unsafe { AtomicU32::from_ptr(word) }.fetch_add(1, Ordering::Relaxed);
+    for check in [false, true] {
+        let mut host = [0];
+        let word = Tracked::new(&mut host, "word");
+        let device = Device(word.as_ptr());
+        let starts = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                starts.wait();
+                (0..TIMES * BLOCKS).for_each(|_| {
+                    add_by_core(device.at(0));
+                });
+            });
+            starts.wait();
+            ironwarp_simt::run(&LaunchConfig::linear(BLOCKS, 1), &Options::default().check(check), || {
+                for _ in 0..TIMES {
+                    if thread::block_idx()[0].is_multiple_of(2) {
+                        add(device.at(0));
+                    } else {
+                        add_by_core(device.at(0));
+                    }
+                }
+            })
+            .unwrap();
+        });
+        drop(word);
+        assert_eq!(host, [2 * TIMES * BLOCKS], "check: {check}");
+    }
 }
