@@ -6,8 +6,9 @@
 use std::panic::Location;
 
 use crate::exec::barrier::Barrier;
-use crate::exec::context::{Thread, WARP_SIZE, Wait, current};
-use crate::fault::FaultKind;
+use crate::exec::context::{RawOther, Thread, WARP_SIZE, Wait, current};
+use crate::fault::{AccessKind, FaultKind};
+use crate::site::RawSite;
 
 /// The number of barriers of a block.
 pub const NAMED_BARRIERS: usize = 16;
@@ -51,6 +52,7 @@ pub fn arrive(id: u32, count: u32) {
     let thread = current("simt::barrier::arrive");
     let barrier = enter(thread, id, Some(count), SYNC, location);
     if thread.checked() {
+        same_line_in_warp(thread, barrier, id, location);
         let released = barrier.released.take();
         barrier.released.replace(Some(thread.check.release_into(thread, released)));
     }
@@ -164,29 +166,22 @@ fn weight(thread: &Thread) -> u32 {
     1 + WARP_SIZE - lanes
 }
 
-/// `bar.sync` is aligned: the lanes of a warp must meet in the same instruction.
+/// The barriers are aligned: the lanes of a warp must come in the same instruction.
 fn same_line_in_warp(thread: &Thread, barrier: &Barrier, id: u32, location: &'static Location<'static>) {
-    let waiters = barrier.waiters.borrow();
-    let Some(&last) = waiters.last() else { return };
-    let other = &thread.group().threads[last as usize];
-    if other.rank / WARP_SIZE != thread.rank / WARP_SIZE {
-        return;
+    let site = RawSite::of(location);
+    let warp = (thread.rank / WARP_SIZE) as usize;
+    let mut warps = barrier.warps.borrow_mut();
+    if warps.len() <= warp {
+        warps.resize(warp + 1, None);
     }
-    let other_site = other.wait_site.get();
-    if other_site == crate::site::RawSite::of(location) {
-        return;
+    let (rank, first) = *warps[warp].get_or_insert((thread.rank, site));
+    if first != site {
+        drop(warps);
+        let other =
+            RawOther { kind: AccessKind::Wait, site: first, block: thread.block().number.get(), rank };
+        let message = format!("lanes of one warp come to barrier {id} in different places");
+        thread.fail_access(FaultKind::BarrierDivergence, site, message, None, Some(other));
     }
-    let other_rank = other.rank;
-    drop(waiters);
-    let other = crate::exec::context::RawOther {
-        kind: crate::fault::AccessKind::Wait,
-        site: other_site,
-        block: thread.block().number.get(),
-        rank: other_rank,
-    };
-    let message = format!("lanes of one warp wait at barrier {id} in different places");
-    let site = crate::site::RawSite::of(location);
-    thread.fail_access(FaultKind::BarrierDivergence, site, message, None, Some(other));
 }
 
 /// Wakes all waiting threads. Returns the number of true predicates.
@@ -194,6 +189,7 @@ fn complete(thread: &Thread, barrier: &Barrier) -> u32 {
     let group = thread.group();
     let trues = barrier.trues.take();
     if thread.checked() {
+        barrier.warps.borrow_mut().clear();
         let released = barrier.released.take();
         crate::check::synchronise(thread, &barrier.waiters.borrow(), released);
     }

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 
 use crate::check::Released;
+use crate::site::RawSite;
 
 /// State of one barrier. Free when `expected` is 0.
 #[derive(Default)]
@@ -17,6 +18,8 @@ pub(crate) struct Barrier {
     pub operation: Cell<Option<&'static str>>,
     /// Slots of the threads that wait.
     pub waiters: RefCell<Vec<u32>>,
+    /// For each warp of the block, its first thread that has arrived, and where; the checker's.
+    pub warps: RefCell<Vec<Option<(u32, RawSite)>>>,
     /// The knowledge published by threads that arrived without waiting.
     pub released: RefCell<Option<Released>>,
 }
@@ -28,6 +31,7 @@ impl Barrier {
         self.trues.set(0);
         self.operation.set(None);
         self.waiters.borrow_mut().clear();
+        self.warps.borrow_mut().clear();
         self.released.take();
     }
 }

@@ -92,6 +92,45 @@ fn lanes_of_a_warp_in_two_branches() {
 }
 
 #[test]
+#[allow(clippy::if_same_then_else, reason = "as above")]
+fn a_lane_that_comes_late_to_a_barrier_of_its_own() {
+    // Under the seed 0 it comes behind all lanes of the other warp.
+    let line = line!();
+    let fault = fails(LaunchConfig::linear(1, 64), FaultKind::BarrierDivergence, || {
+        if thread::rank() == 0 {
+            thread::give_way();
+            sync(0, None);
+        } else {
+            sync(0, None);
+        }
+    });
+    let lines = [fault.site.line, fault.other.as_ref().unwrap().site.line];
+    assert!(lines == [line + 4, line + 6] || lines == [line + 6, line + 4], "{fault}");
+    for split in [1, 31] {
+        fails(LaunchConfig::linear(1, 64), FaultKind::BarrierDivergence, || match thread::rank() {
+            rank if rank < split => arrive(1, 64),
+            0..32 => arrive(1, 64),
+            _ => sync(1, Some(64)),
+        });
+    }
+}
+
+#[test]
+fn warps_come_to_one_barrier_in_different_places() {
+    passes(LaunchConfig::linear(1, 96), || {
+        for _ in 0..3 {
+            match thread::warp() {
+                0 => arrive(1, 96),
+                1 => sync(1, Some(96)),
+                _ => sync(1, Some(96)),
+            }
+            sync(0, None);
+            sync(1, Some(96));
+        }
+    });
+}
+
+#[test]
 fn two_barriers_deadlock() {
     let fault = fails(LaunchConfig::linear(1, 64), FaultKind::Deadlock, || {
         if thread::warp() == 0 { sync(1, Some(64)) } else { sync(2, Some(64)) }
