@@ -70,7 +70,9 @@ fn locate_own<'t>(
 ) -> Target<'t> {
     let target = locate(thread, address, op, location);
     if !std::ptr::eq(target.block, thread.block()) {
-        let message = format!("{op} works on mbarriers of the thread's own block only");
+        let message = format!(
+            "{op} works on mbarriers of the thread's own block only; `arrive_remote` arrives at another's"
+        );
         thread.fail(FaultKind::MbarrierInvalid, location, message);
     }
     target
@@ -120,9 +122,9 @@ fn update(
     change: impl FnOnce(&mut Mbarrier) -> Result<(), Problem>,
 ) {
     require_live(thread, target, None, op, location);
-    if let Err((kind, message)) = change_and_advance(thread.group(), target, change) {
+    if let Err((kind, message, other)) = change_and_advance(thread.group(), target, change) {
         let message = format!("{op} at {}: {message}", name(target.block, target.offset));
-        thread.fail(kind, location, message);
+        thread.fail_access(kind, RawSite::of(location), message, None, other);
     }
 }
 
@@ -134,10 +136,10 @@ fn change_and_advance(
     let mut mbarriers = target.block.mbarriers.borrow_mut();
     let Some(mbarrier) = mbarriers.by_offset.get_mut(&target.offset).filter(|mbarrier| mbarrier.is_live)
     else {
-        return Err((FaultKind::MbarrierInvalid, "it has been invalidated".into()));
+        return Err((FaultKind::MbarrierInvalid, "it has been invalidated".into(), None));
     };
     change(mbarrier)?;
-    let woken = mbarrier.advance(Agent::of_mbarrier(target.block.number.get(), target.offset as usize));
+    let woken = mbarrier.advance(Agent::of_mbarrier(target.block.number.get(), target.offset as usize))?;
     group.wake_all(&woken, 0);
     Ok(())
 }
@@ -219,21 +221,21 @@ pub fn invalidate(bar: u32) {
 #[track_caller]
 #[inline(never)]
 pub fn arrive(bar: u32) {
-    arrive_at(bar, 1, 0, Told::Everything, "mbarrier.arrive", Location::caller());
+    arrive_at(bar, Reach::Own, (1, 0), "mbarrier.arrive", Location::caller());
 }
 
 /// Arrives `count` times.
 #[track_caller]
 #[inline(never)]
 pub fn arrive_count(bar: u32, count: u32) {
-    arrive_at(bar, count, 0, Told::Everything, "mbarrier.arrive", Location::caller());
+    arrive_at(bar, Reach::Own, (count, 0), "mbarrier.arrive", Location::caller());
 }
 
 /// Lets the present phase expect `bytes` more, then arrives once (`mbarrier.arrive.expect_tx`).
 #[track_caller]
 #[inline(never)]
 pub fn arrive_expect_tx(bar: u32, bytes: u32) {
-    arrive_at(bar, 1, bytes, Told::Everything, "mbarrier.arrive.expect_tx", Location::caller());
+    arrive_at(bar, Reach::Own, (1, bytes), "mbarrier.arrive.expect_tx", Location::caller());
 }
 
 /// Arrives once at an mbarrier of a block of the cluster, given by its address in the cluster's window
@@ -241,7 +243,8 @@ pub fn arrive_expect_tx(bar: u32, bytes: u32) {
 #[track_caller]
 #[inline(never)]
 pub fn arrive_remote(bar_cluster: u32) {
-    arrive_at(bar_cluster, 1, 0, Told::Everything, "mbarrier.arrive.shared::cluster", Location::caller());
+    let reach = Reach::Cluster(Told::Everything);
+    arrive_at(bar_cluster, reach, (1, 0), "mbarrier.arrive.shared::cluster", Location::caller());
 }
 
 /// As [`arrive_remote`], but publishes to another block only the asynchronous operations that the thread has
@@ -249,18 +252,37 @@ pub fn arrive_remote(bar_cluster: u32) {
 #[track_caller]
 #[inline(never)]
 pub fn arrive_remote_async(bar_cluster: u32) {
-    arrive_at(bar_cluster, 1, 0, Told::Asynchronous, "mbarrier.arrive.shared::cluster", Location::caller());
+    let reach = Reach::Cluster(Told::Asynchronous);
+    arrive_at(bar_cluster, reach, (1, 0), "mbarrier.arrive.shared::cluster", Location::caller());
 }
 
-fn arrive_at(bar: u32, count: u32, bytes: u32, told: Told, op: &str, location: &'static Location<'static>) {
+/// The mbarriers that an arrival reaches.
+#[derive(Clone, Copy)]
+enum Reach {
+    /// Those of the thread's block (`.shared::cta`).
+    Own,
+    /// Those of all blocks of the cluster, and what other blocks are told.
+    Cluster(Told),
+}
+
+fn arrive_at(
+    bar: u32,
+    reach: Reach,
+    (count, bytes): (u32, u32),
+    op: &str,
+    location: &'static Location<'static>,
+) {
     let thread = current("simt::mbarrier::arrive");
-    let target = locate(thread, bar, op, location);
+    let (target, told) = match reach {
+        Reach::Own => (locate_own(thread, bar, op, location), Told::Everything),
+        Reach::Cluster(told) => (locate(thread, bar, op, location), told),
+    };
     update(thread, &target, op, location, |mbarrier| {
         mbarrier.expect_at(bytes, location)?;
         mbarrier.arrive(count)?;
         if thread.checked() {
             mbarrier.check.release(thread, &target, told);
-            mbarrier.check.arrived.push((thread.block().number.get(), thread.rank));
+            mbarrier.check.arrive(thread);
         }
         Ok(())
     });
@@ -273,11 +295,10 @@ pub fn expect_tx(bar: u32, bytes: u32) {
     const OP: &str = "mbarrier.expect_tx";
     let location = Location::caller();
     let thread = current("simt::mbarrier::expect_tx");
-    let target = locate(thread, bar, OP, location);
+    let target = locate_own(thread, bar, OP, location);
     update(thread, &target, OP, location, |mbarrier| {
-        if mbarrier.check.arrived.contains(&(thread.block().number.get(), thread.rank)) {
-            let message = "after the thread's own arrival, with which the phase may have ended".into();
-            return Err((FaultKind::MbarrierInvalid, message));
+        if thread.checked() {
+            mbarrier.note_expectation(thread, RawSite::of(location));
         }
         mbarrier.expect_at(bytes, location)
     });
@@ -421,6 +442,7 @@ pub(crate) fn begin_copy(
         let visible = check.is_fenced || proxy::is_fenced(thread, check.init);
         let init = check.init;
         check.in_flight += 1;
+        check.in_flight_bytes += bytes as i64;
         check.latest = Some(site);
         drop(mbarriers);
         if !visible {
@@ -448,13 +470,14 @@ impl Arrival {
             if let Some(operation) = self.operation {
                 group.operations.settle(operation, mbarrier.phases);
                 mbarrier.check.in_flight -= 1;
+                mbarrier.check.in_flight_bytes -= i64::from(self.bytes);
                 mbarrier.check.unseen = Some((mbarrier.phases, self.site));
             }
             mbarrier.expect(-i64::from(self.bytes))
         });
-        if let Err((kind, message)) = result {
+        if let Err((kind, message, other)) = result {
             let message = format!("a copy completes on {}: {message}", name(block, self.offset));
-            issuer.raise(issuer.fault(kind, self.site, message, None, None));
+            issuer.raise(issuer.fault(kind, self.site, message, None, other));
         }
     }
 }
@@ -496,12 +519,13 @@ impl LateArrival {
                 mbarrier.check.in_flight -= 1;
                 mbarrier.check.unseen = Some((mbarrier.phases, self.site));
                 mbarrier.check.open.complete(copies, turns);
+                mbarrier.check.late.retain(|expectation| !proxy::is_known(issuer, *expectation));
             }
             mbarrier.arrive(1)
         });
-        if let Err((kind, message)) = result {
+        if let Err((kind, message, other)) = result {
             let message = format!("copies are over, for {}: {message}", name(block, self.offset));
-            issuer.raise(issuer.fault(kind, self.site, message, None, None));
+            issuer.raise(issuer.fault(kind, self.site, message, None, other));
         }
     }
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::panic::Location;
 
-use crate::check::proxy::Agent;
-use crate::check::{Released, Stamp};
+use crate::check::proxy::{self, Agent};
+use crate::check::{self, Released, Stamp};
 use crate::cluster::Target;
-use crate::exec::context::Thread;
-use crate::fault::FaultKind;
+use crate::exec::context::{RawOther, Thread};
+use crate::fault::{AccessKind, FaultKind};
 use crate::site::RawSite;
 
 /// Largest count of arrivals, and of outstanding bytes, positive or negative.
@@ -44,8 +44,9 @@ pub(super) struct MbarrierCheck {
     pub(super) open: Released,
     /// The knowledge that the arrivals of completed phases have published.
     pub(super) done: Released,
-    /// Copies under way that will complete here.
+    /// Copies under way that will complete here, and their bytes.
     pub(super) in_flight: u32,
+    pub(super) in_flight_bytes: i64,
     /// The phase and origin of the latest copy that has arrived, and that no ended thread knew of.
     pub(super) unseen: Option<(u32, RawSite)>,
     /// Where the latest copy was begun.
@@ -54,6 +55,8 @@ pub(super) struct MbarrierCheck {
     pub(super) expected_at: RawSite,
     /// The threads that have arrived in the present phase: numbers of their blocks, and ranks.
     pub(super) arrived: Vec<(u64, u32)>,
+    /// Expectations of the present phase by such threads, behind which no arrival has come yet.
+    pub(super) late: Vec<Stamp>,
 }
 
 /// The knowledge that an arrival publishes to another block.
@@ -65,7 +68,7 @@ pub(super) enum Told {
 }
 
 /// The fault of a use of an mbarrier.
-pub(super) type Problem = (FaultKind, String);
+pub(super) type Problem = (FaultKind, String, Option<RawOther>);
 
 impl Mbarrier {
     pub(super) fn parity(&self) -> u32 {
@@ -76,7 +79,7 @@ impl Mbarrier {
         if count == 0 || count > self.pending {
             let message =
                 format!("{count} arrivals, but the phase lacks only {} of {}", self.pending, self.count);
-            return Err((FaultKind::MbarrierOverflow, message));
+            return Err((FaultKind::MbarrierOverflow, message, None));
         }
         self.pending -= count;
         Ok(())
@@ -87,7 +90,7 @@ impl Mbarrier {
         self.bytes += bytes;
         if self.bytes.abs() > LIMIT {
             let message = format!("{} bytes are outstanding; the limit is {LIMIT} either way", self.bytes);
-            return Err((FaultKind::MbarrierOverflow, message));
+            return Err((FaultKind::MbarrierOverflow, message, None));
         }
         Ok(())
     }
@@ -105,16 +108,29 @@ impl Mbarrier {
     }
 
     /// Ends the phase if it is complete. Returns the threads to wake.
-    pub(super) fn advance(&mut self, agent: Agent) -> Vec<u32> {
+    pub(super) fn advance(&mut self, agent: Agent) -> Result<Vec<u32>, Problem> {
         if self.pending != 0 || self.bytes != 0 {
-            return Vec::new();
+            return Ok(Vec::new());
+        }
+        if let Some(&late) = self.check.late.first() {
+            let message = "the phase ends, and nothing keeps it from ending before a thread expects bytes that has arrived already";
+            return Err((FaultKind::MbarrierInvalid, message.into(), Some(check::other(late))));
         }
         self.pending = self.count;
         self.phases += 1;
         self.check.arrived.clear();
         self.check.done.join(std::mem::take(&mut self.check.open));
         self.check.done.complete(agent, self.phases);
-        std::mem::take(&mut self.waiters)
+        Ok(std::mem::take(&mut self.waiters))
+    }
+
+    /// Notes that the thread expects bytes. If it has arrived, something else has to keep the phase: an
+    /// arrival ordered behind, or bytes of a copy that has not begun.
+    pub(super) fn note_expectation(&mut self, thread: &Thread, site: RawSite) {
+        let has_arrived = self.check.arrived.contains(&(thread.block().number.get(), thread.rank));
+        if has_arrived && self.bytes <= self.check.in_flight_bytes {
+            self.check.late.push(proxy::stamp_now(thread, AccessKind::Atomic, site));
+        }
     }
 
     /// `phase 3 lacks 1 of 2 arrivals and 4096 bytes`
@@ -130,6 +146,12 @@ impl Mbarrier {
 }
 
 impl MbarrierCheck {
+    /// Notes an arrival of the thread.
+    pub(super) fn arrive(&mut self, thread: &Thread) {
+        self.arrived.push((thread.block().number.get(), thread.rank));
+        self.late.retain(|expectation| !proxy::is_known(thread, *expectation));
+    }
+
     /// Adds the knowledge that the thread publishes to the present phase.
     pub(super) fn release(&mut self, thread: &Thread, target: &Target<'_>, to_other_blocks: Told) {
         if std::ptr::eq(target.block, thread.block()) {

@@ -11,7 +11,7 @@ use ironwarp_simt::cluster::{
 use ironwarp_simt::mbarrier::{arrive_expect_tx, arrive_remote, fence_init, init, wait_parity};
 use ironwarp_simt::remote::store_async;
 use ironwarp_simt::shared::{alloc_static, to_address};
-use ironwarp_simt::{FaultKind, LaunchConfig, StaticKey, thread};
+use ironwarp_simt::{FaultKind, LaunchConfig, StaticKey, mbarrier, thread};
 
 static BARS: StaticKey = StaticKey::new("BARS");
 static DATA: StaticKey = StaticKey::new("DATA");
@@ -292,6 +292,24 @@ fn ranks_and_addresses_that_are_not() {
         cluster_sync();
         wait_parity(map_shared(bar(0), next()), 0);
     });
+    let for_own: [fn(u32); 4] = [
+        mbarrier::arrive,
+        |bar| mbarrier::arrive_count(bar, 1),
+        |bar| arrive_expect_tx(bar, 16),
+        |bar| mbarrier::expect_tx(bar, 16),
+    ];
+    for operation in for_own {
+        let fault = fails(config(), FaultKind::MbarrierInvalid, || {
+            if rank() == 0 {
+                init(bar(0), THREADS);
+                fence_init();
+            }
+            cluster_sync();
+            operation(map_shared(bar(0), next()));
+            cluster_sync();
+        });
+        assert!(fault.message.contains("`arrive_remote`"), "{fault}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! mbarriers: phases, what arrivals and waits order, and every way to use them wrong.
 
-use crate::common::{fails, fails_at, get, passes, put};
+use crate::common::{fails, fails_at, fault, get, passes, put};
 use ironwarp_simt::barrier::sync;
 use ironwarp_simt::mbarrier::{
     arrive, arrive_count, arrive_expect_tx, expect_tx, fence_init, init, invalidate, test_wait_parity,
@@ -259,6 +259,52 @@ fn expected_bytes_that_never_come() {
         }
     });
     assert!(fault.message.contains("64 bytes"), "{fault}");
+}
+
+#[test]
+fn bytes_that_are_expected_behind_the_own_arrival() {
+    // The other thread's arrival keeps the phase, and comes behind the expectation.
+    passes(CONFIG(), || {
+        ready(0, 2);
+        if rank() == 0 {
+            arrive(bar(0));
+            expect_tx(bar(0), 0);
+        }
+        sync(0, None);
+        if rank() == 40 {
+            arrive(bar(0));
+        }
+        wait_parity(bar(0), 0);
+    });
+    // So does the thread's own, if it arrives twice.
+    passes(CONFIG(), || {
+        ready(0, 2);
+        if rank() == 0 {
+            arrive(bar(0));
+            expect_tx(bar(0), 0);
+            arrive(bar(0));
+        }
+        wait_parity(bar(0), 0);
+    });
+}
+
+#[test]
+fn bytes_that_are_expected_while_the_phase_may_end() {
+    let line = line!();
+    // The seed 0 runs thread 0 first.
+    let fault = fault(CONFIG(), 0, || {
+        ready(0, 2);
+        if rank() == 0 {
+            arrive(bar(0));
+            expect_tx(bar(0), 0);
+        } else if rank() == 40 {
+            arrive(bar(0));
+        }
+        wait_parity(bar(0), 0);
+    });
+    assert_eq!(fault.kind, FaultKind::MbarrierInvalid, "{fault}");
+    let lines = (fault.site.line, fault.other.as_ref().unwrap().site.line);
+    assert_eq!(lines, (line + 8, line + 6), "{fault}");
 }
 
 #[test]
