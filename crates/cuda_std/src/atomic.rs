@@ -9,6 +9,11 @@
 //! | device | [`AtomicF32`], [`AtomicF64`] |
 //! | system: all devices and the host | [`SystemAtomicF32`], [`SystemAtomicF64`] |
 
+//!
+//! Additions of `f32` in global memory flush subnormal numbers: they take them for zeros of the same sign, and
+//! give such zeros. In shared memory, and those of `f64`, they do not. The old value comes as it was. On the
+//! host, outside of a kernel, nothing is flushed.
+
 #[cfg(not(target_arch = "nvptx64"))]
 mod executor;
 pub mod intrinsics;

@@ -39,6 +39,8 @@ const CANONICAL_NAN: f32 = f32::from_bits(0x7fff_ffff);
 #[cfg(not(target_arch = "nvptx64"))]
 mod executor;
 #[cfg(not(target_arch = "nvptx64"))]
+pub(crate) use executor::flush;
+#[cfg(not(target_arch = "nvptx64"))]
 use executor::*;
 
 /// The text of an instruction's operands.

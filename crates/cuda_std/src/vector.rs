@@ -31,6 +31,9 @@ pub use elements::{Plain, VECTOR_BYTES, from_words, load_array, store_array, to_
 #[cfg(not(target_arch = "nvptx64"))]
 use simt::memory::{self, global};
 
+#[cfg(not(target_arch = "nvptx64"))]
+use crate::fastmath::flush;
+
 /// One load of 1, 2 or 4 words of type `T`. Not `pure`: it stays where the kernel puts it, which is what a
 /// software pipeline needs.
 #[cfg(target_arch = "nvptx64")]
@@ -397,7 +400,7 @@ global_store! {
 }
 
 /// Adds each of the four to the float at its place, atomically among all threads of the device; the four
-/// additions are apart from each other. Nothing is read back. sm_90.
+/// additions are apart from each other, and flush subnormal numbers. Nothing is read back. sm_90.
 ///
 /// # Safety
 /// `ptr` is aligned to 16 bytes, and no other thread reaches its 16 bytes meanwhile but by atomic operations;
@@ -420,7 +423,7 @@ pub unsafe fn red_add_v4(ptr: *mut f32, value: [f32; 4]) {
             sim: {
                 for (index, value) in [a, b, c, d].into_iter().enumerate() {
                     let (order, scope) = (std::sync::atomic::Ordering::Relaxed, simt::memory::Scope::Device);
-                    global::atomic(ptr.add(index), order, scope, |old| old + value);
+                    global::atomic(ptr.add(index), order, scope, |old| flush(flush(old) + flush(value)));
                 }
             }
         }

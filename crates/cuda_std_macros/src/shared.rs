@@ -196,7 +196,8 @@ mod tests {
 
     #[test]
     fn ends_of_ranges_are_uses() {
-        let text = places("{ #[address_space(shared)] static mut A: u32 = 0; f(0..A, ..=A, x.0.A, ..A, A.A..A); }");
+        let text =
+            places("{ #[address_space(shared)] static mut A: u32 = 0; f(0..A, ..=A, x.0.A, ..A, A.A..A); }");
         let uses = format!("f(0..{PLACE},..={PLACE},x.0.A,..{PLACE},{PLACE}.A..{PLACE});");
         assert!(text.contains(&uses), "{text}");
     }

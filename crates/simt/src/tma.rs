@@ -27,6 +27,7 @@ use crate::mbarrier::{self, Arrival};
 use crate::reduction::{Reduction, combiner};
 use crate::site::RawSite;
 use crate::tensor_map::{self, DataType, Description, Interleave, WORDS};
+pub(crate) use element::flush;
 use tile::Tile;
 
 /// Alignment of a tensor map.

@@ -4,16 +4,22 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use simt::memory::{Scope, global};
 
+use crate::fastmath::flush;
+
 /// A type that atomic instructions know.
 pub trait Word: Copy {
     /// The bits, in the low end.
     fn bits(self) -> u64;
     /// The value with these bits.
     fn from_bits(bits: u64) -> Self;
+    /// What `atom.add` in global memory takes the value for.
+    fn as_summand(self) -> Self {
+        self
+    }
 }
 
 macro_rules! words {
-    ($($ty:ident: $value:ident => $bits:expr, $back:expr;)*) => {$(
+    ($($ty:ident: $value:ident => $bits:expr, $back:expr $(, $summand:expr)?;)*) => {$(
         impl Word for $ty {
             fn bits(self) -> u64 {
                 let $value = self;
@@ -22,6 +28,10 @@ macro_rules! words {
             fn from_bits($value: u64) -> Self {
                 $back
             }
+            $(fn as_summand(self) -> Self {
+                let $value = self;
+                $summand
+            })?
         }
     )*};
 }
@@ -29,7 +39,7 @@ macro_rules! words {
 words! {
     u32: v => v as u64, v as u32;
     i32: v => v as u32 as u64, v as i32;
-    f32: v => v.to_bits() as u64, f32::from_bits(v as u32);
+    f32: v => v.to_bits() as u64, f32::from_bits(v as u32), flush(v);
     u64: v => v, v;
     i64: v => v as u64, v as i64;
     f64: v => v.to_bits(), f64::from_bits(v);
@@ -45,7 +55,19 @@ pub fn same_bits<T: Word>(a: T, b: T) -> bool {
     a.bits() == b.bits()
 }
 
-/// Replaces the value at `ptr` by `f` of it, as PTX's `atom.op` does; the old value.
+/// Whether `atom.op` is an addition to global memory, which flushes subnormal `f32`s on both sides. In shared
+/// memory it does not.
+fn adds_in_global<T>(op: &str, ptr: *mut T) -> bool {
+    op == "add" && simt::thread::in_kernel() && simt::memory::is_global(ptr)
+}
+
+/// What `atom.op` takes an operand for.
+pub fn operand<T: Word>(op: &str, ptr: *mut T, value: T) -> T {
+    if adds_in_global(op, ptr) { value.as_summand() } else { value }
+}
+
+/// Replaces the value at `ptr` by `f` of it, as PTX's `atom.op` does; the old value. The operands in `f` come
+/// from [`operand`].
 ///
 /// # Safety
 ///
@@ -57,6 +79,9 @@ pub unsafe fn fetch<T: Word>(op: &str, ptr: *mut T, order: Ordering, scope: Scop
         match (simt::thread::in_kernel(), op) {
             // It may be the word's first value.
             (true, "exch") => simt::memory::atomic_exchange(ptr, order, scope, f),
+            (true, _) if adds_in_global(op, ptr) => {
+                simt::memory::atomic(ptr, order, scope, |old| f(old.as_summand()).as_summand())
+            }
             (true, _) => simt::memory::atomic(ptr, order, scope, f),
             (false, _) => update_on_host(ptr, f),
         }

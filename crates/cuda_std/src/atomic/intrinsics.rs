@@ -24,7 +24,7 @@ use pastey::paste;
 use simt::memory::Scope;
 
 #[cfg(not(target_arch = "nvptx64"))]
-use super::executor::{fence_at, fetch, load, on_bits, same_bits, store};
+use super::executor::{fence_at, fetch, load, on_bits, operand, same_bits, store};
 use super::operations::operations;
 
 /// Calls `$then!(row order scope (PTX of both) executor's order, executor's scope)` for every scope and the
@@ -206,6 +206,7 @@ macro_rules! fetch {
                         old
                     }
                     sim: {
+                        $(let $arg = operand(stringify!($atom), ptr, $arg);)+
                         // SAFETY: the caller vouches for the pointer.
                         unsafe {
                             let (order, scope) = (Ordering::$sim_order, Scope::$sim_scope);

@@ -7,7 +7,7 @@ use num::{Packed2, pack_x2, unpack_x2};
 use crate::convert::{bf16_from_f32, f16_from_f32};
 
 /// Zero with the sign of `x` in place of a subnormal number.
-pub(super) fn flush(x: f32) -> f32 {
+pub(crate) fn flush(x: f32) -> f32 {
     if x.is_subnormal() { 0f32.copysign(x) } else { x }
 }
 

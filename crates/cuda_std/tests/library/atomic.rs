@@ -129,3 +129,91 @@ fn many_threads_lose_nothing() {
     assert_eq!(sum.map(AtomicF64::into_inner), [8.0 * (1023.0 * 1024.0 / 2.0)]);
     assert_eq!(bits.map(|b| b.into_inner().to_bits()), [0], "every bit was flipped an even number of times");
 }
+
+#[test]
+fn additions_in_global_memory_flush_subnormal_floats() {
+    // The value, what is added, the sum in global memory (as an H200 has it).
+    const CASES: [[f32; 3]; 5] = [
+        [0.0, 1e-40, 0.0],
+        [1.2e-38, -1e-39, 1.2e-38],
+        [-1.2e-38, 1.18e-38, -0.0],
+        [5e-39, 1.2e-38, 1.2e-38],
+        [1e-40, 0.0, 0.0],
+    ];
+    let add = |cell: &AtomicF32, [value, added, _]: [f32; 3], subtract: bool| {
+        let old = if subtract { cell.fetch_sub(-added, Relaxed) } else { cell.fetch_add(added, Relaxed) };
+        assert_eq!(old.to_bits(), value.to_bits(), "the old value stays as it was");
+    };
+    for check in [false, true] {
+        for subtract in [false, true] {
+            let mut cells = CASES.map(|[value, ..]| AtomicF32::new(value));
+            let wide = AtomicF64::new(0.0);
+            {
+                let (mut wide, mut fours) = ([wide], [[0.0f32; 4]]);
+                let (cells, wide) = (Tracked::new(&mut cells, "cells"), Tracked::new(&mut wide, "wide"));
+                let fours = Tracked::new(&mut fours, "fours");
+                let options = Options { check, ..Options::default() };
+                simt::run(&LaunchConfig::linear(1, 1), &options, || {
+                    let shared = cuda_std::shared_array![AtomicF32; 1];
+                    for (index, case) in CASES.into_iter().enumerate() {
+                        // SAFETY: tracked or shared, alive, and reached by one thread.
+                        unsafe {
+                            add(&*cells.as_ptr().add(index), case, subtract);
+                            (*shared).swap(case[0], Relaxed);
+                            add(&*shared, case, subtract);
+                            let sum = case[0] + case[1];
+                            assert_eq!((*shared).load(Relaxed).to_bits(), sum.to_bits(), "{case:?}");
+                        }
+                    }
+                    let four = [CASES[0], CASES[1], CASES[2], CASES[3]];
+                    // SAFETY: as above, and aligned as device memory is.
+                    unsafe {
+                        let place = fours.as_ptr().cast();
+                        cuda_std::vector::store_v4(place, four.map(|[value, ..]| value));
+                        cuda_std::vector::red_add_v4(place, four.map(|[_, added, _]| added));
+                        let sums: [f32; 4] = cuda_std::vector::load_v4(place);
+                        assert_eq!(sums.map(f32::to_bits), four.map(|[.., sum]| sum.to_bits()));
+                    }
+                    // SAFETY: as above.
+                    let wide = unsafe { &*wide.as_ptr() };
+                    wide.fetch_add(1e-310, Relaxed);
+                    assert_eq!(wide.load(Relaxed), 1e-310);
+                })
+                .unwrap_or_else(|fault| panic!("{fault}"));
+            }
+            for (cell, case) in cells.into_iter().zip(CASES) {
+                let sum = cell.into_inner();
+                assert_eq!(sum.to_bits(), case[2].to_bits(), "{case:?} gives {sum:e}");
+            }
+        }
+    }
+    let cell = AtomicF32::new(0.0);
+    cell.fetch_add(1e-40, Relaxed);
+    assert_eq!(cell.into_inner(), 1e-40, "the host flushes nothing");
+}
+
+#[test]
+fn the_host_adds_while_a_kernel_does() {
+    const TIMES: u32 = 20_000;
+    let mut sum = [SystemAtomicF64::new(0.0)];
+    {
+        let sum = Tracked::new(&mut sum, "sum");
+        let address = sum.as_ptr() as usize;
+        // SAFETY: tracked, alive and atomic.
+        let cell = || unsafe { &*(address as *const SystemAtomicF64) };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                (0..TIMES).for_each(|_| {
+                    cell().fetch_add(1.0, Relaxed);
+                });
+            });
+            simt::run(&LaunchConfig::linear(2, 1), &Options::default(), || {
+                (0..TIMES / 2).for_each(|_| {
+                    cell().fetch_add(1.0, Relaxed);
+                });
+            })
+            .unwrap_or_else(|fault| panic!("{fault}"));
+        });
+    }
+    assert_eq!(sum.map(SystemAtomicF64::into_inner), [2.0 * f64::from(TIMES)]);
+}

@@ -107,11 +107,9 @@ fn read_one(input: &FnArg) -> Result<Param> {
         FnArg::Receiver(receiver) => {
             Err(Error::new_spanned(receiver, "a kernel cannot be a method: take the data as an argument"))
         }
-        FnArg::Typed(PatType { pat, ty, .. }) => Ok(Param {
-            pattern: (**pat).clone(),
-            passing: classify(ty)?,
-            ty: (**ty).clone(),
-        }),
+        FnArg::Typed(PatType { pat, ty, .. }) => {
+            Ok(Param { pattern: (**pat).clone(), passing: classify(ty)?, ty: (**ty).clone() })
+        }
     }
 }
 

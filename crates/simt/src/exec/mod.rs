@@ -14,8 +14,8 @@ mod stack;
 pub(crate) mod together;
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::check::{LaunchCheck, unchecked};

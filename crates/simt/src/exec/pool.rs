@@ -98,7 +98,8 @@ impl Pool {
         let task: *const (dyn Fn() + Sync + '_) = task;
         // SAFETY: the types differ in the lifetime of the task alone. Nobody calls it behind `end`, which
         // `share` reaches in any case.
-        let task = unsafe { std::mem::transmute::<*const (dyn Fn() + Sync + '_), *const (dyn Fn() + Sync)>(task) };
+        let task =
+            unsafe { std::mem::transmute::<*const (dyn Fn() + Sync + '_), *const (dyn Fn() + Sync)>(task) };
         let mut state = self.state();
         // Where the system gives no thread, those that are there do the work.
         while state.threads < helpers && self.start_thread() {

@@ -30,12 +30,17 @@ pub(super) fn convert(data_type: DataType, bytes: &mut [u8]) {
     };
     for bytes in bytes.chunks_exact_mut(size_of::<f32>()) {
         let mut value = f32::from_le_bytes(bytes.try_into().expect("chunks of 4"));
-        if flushes && value.is_subnormal() {
-            value = 0.0f32.copysign(value);
+        if flushes {
+            value = flush(value);
         }
         if rounds {
             value = tf32_from_f32(value, Rounding::NearestEven);
         }
         bytes.copy_from_slice(&value.to_le_bytes());
     }
+}
+
+/// Zero with the sign of `value` in place of a subnormal number.
+pub(crate) fn flush(value: f32) -> f32 {
+    if value.is_subnormal() { 0.0f32.copysign(value) } else { value }
 }
