@@ -191,29 +191,3 @@ fn additions_in_global_memory_flush_subnormal_floats() {
     cell.fetch_add(1e-40, Relaxed);
     assert_eq!(cell.into_inner(), 1e-40, "the host flushes nothing");
 }
-
-#[test]
-fn the_host_adds_while_a_kernel_does() {
-    const TIMES: u32 = 20_000;
-    let mut sum = [SystemAtomicF64::new(0.0)];
-    {
-        let sum = Tracked::new(&mut sum, "sum");
-        let address = sum.as_ptr() as usize;
-        // SAFETY: tracked, alive and atomic.
-        let cell = || unsafe { &*(address as *const SystemAtomicF64) };
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                (0..TIMES).for_each(|_| {
-                    cell().fetch_add(1.0, Relaxed);
-                });
-            });
-            simt::run(&LaunchConfig::linear(2, 1), &Options::default(), || {
-                (0..TIMES / 2).for_each(|_| {
-                    cell().fetch_add(1.0, Relaxed);
-                });
-            })
-            .unwrap_or_else(|fault| panic!("{fault}"));
-        });
-    }
-    assert_eq!(sum.map(SystemAtomicF64::into_inner), [2.0 * f64::from(TIMES)]);
-}
