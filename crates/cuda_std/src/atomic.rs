@@ -10,9 +10,9 @@
 //! | system: all devices and the host | [`SystemAtomicF32`], [`SystemAtomicF64`] |
 
 //!
-//! Additions of `f32` in global memory flush subnormal numbers: they take them for zeros of the same sign, and
-//! give such zeros. In shared memory, and those of `f64`, they do not. The old value comes as it was. On the
-//! host, outside of a kernel, nothing is flushed.
+//! Additions of `f32` in global memory flush subnormal numbers: they take them for zeros of the same sign,
+//! and give such zeros. In shared memory, and those of `f64`, they do not. The old value comes as it was. On
+//! the host, outside of a kernel, nothing is flushed.
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod executor;

@@ -333,8 +333,8 @@ impl Atomic {
     pub unsafe fn update<T: Copy>(self, site: RawSite, f: impl Fn(T) -> T) -> T {
         debug_assert_eq!(size_of::<T>(), self.size);
         let mut old = MaybeUninit::<T>::uninit();
-        // SAFETY: forwarded from the caller; `old` and `new` are locals of the value's size, and `begin` gives
-        // `old` its value.
+        // SAFETY: forwarded from the caller; `old` and `new` are locals of the value's size, and `begin`
+        // gives `old` its value.
         unsafe {
             let mut lock = self.begin(old.as_mut_ptr().cast(), site);
             if self.kind.is_read() {

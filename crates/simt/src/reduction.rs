@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn subnormal_numbers_are_flushed_by_the_type_that_says_so() {
-        // What is there, what is added, the sum, the sum by `F32Ftz`: as an H200 has them.
+        // The element, the summand, the sum, and the sum by `F32Ftz`: as an H200 has them.
         let cases: [[f32; 4]; 4] = [
             [0.0, 1e-40, 1e-40, 0.0],
             [1.2e-38, -1e-39, 1.2e-38 - 1e-39, 1.2e-38],

@@ -12,7 +12,7 @@ pub trait Word: Copy {
     fn bits(self) -> u64;
     /// The value with these bits.
     fn from_bits(bits: u64) -> Self;
-    /// What `atom.add` in global memory takes the value for.
+    /// The value as `atom.add` in global memory takes it.
     fn as_summand(self) -> Self {
         self
     }
@@ -61,7 +61,7 @@ fn adds_in_global<T>(op: &str, ptr: *mut T) -> bool {
     op == "add" && simt::thread::in_kernel() && simt::memory::is_global(ptr)
 }
 
-/// What `atom.op` takes an operand for.
+/// An operand as `atom.op` takes it.
 pub fn operand<T: Word>(op: &str, ptr: *mut T, value: T) -> T {
     if adds_in_global(op, ptr) { value.as_summand() } else { value }
 }
