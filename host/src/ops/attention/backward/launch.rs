@@ -108,10 +108,11 @@ pub(super) fn begin<'a>(
         let hint = "split the batch and call once for each part";
         return Err(invalid("the problem", format!("{tiles} tiles"), "fewer than 2^32".to_owned(), hint));
     };
-    // Other kernels have an order already; those of whole heads have sums for each block alone.
-    let is_ordered = is_deterministic && tiles > 0 && is_added_up(entry);
+    // Whole heads always have an order, between the blocks that share one out. Ampere's kernels need none.
+    let is_shared = entry.is_whole && entry.cluster > 1;
+    let is_ordered = tiles > 0 && (is_shared || is_deterministic && is_added_up(entry));
     let summed_rows = if entry.is_whole {
-        blocks_of_heads(params, stream) as usize * (params.group * params.padded_rows) as usize
+        clusters_of_heads(params, entry, stream) as usize * (params.group * params.padded_rows) as usize
     } else if entry.is_hopper {
         rows
     } else {
@@ -151,11 +152,11 @@ const fn is_added_up(entry: &Entry) -> bool {
     entry.is_hopper && !entry.is_whole
 }
 
-/// Blocks that share whole heads out: one a multiprocessor, each with sums of its own.
-fn blocks_of_heads(params: AttentionParams, stream: &Stream) -> u32 {
+/// Clusters that go through whole heads: a block a multiprocessor, each cluster with sums of its own.
+fn clusters_of_heads(params: AttentionParams, entry: &Entry, stream: &Stream) -> u32 {
     // A tile as long as all keys is a head.
     let heads = KeyTiles::new(&params, params.keys.max(1)).count();
-    stream.device().properties().sm_count.min(heads).max(1)
+    (stream.device().properties().sm_count / entry.cluster).min(heads).max(1)
 }
 
 /// Arguments that all kernels have.
@@ -302,14 +303,14 @@ impl<'a> Pass<'a> {
         // launch begins the write with these.
         let (d_keys, d_values) = (keys.view(), values.view());
         let (map_d_keys, map_d_values) = (map(d_keys, CONSUMER_KEYS)?, map(d_values, CONSUMER_KEYS)?);
-        let blocks = if entry.is_whole {
-            blocks_of_heads(launched.params, stream)
+        let clusters = if entry.is_whole {
+            clusters_of_heads(launched.params, entry, stream)
         } else {
-            KeyTiles::new(&launched.params, block).count() * entry.blocks
+            KeyTiles::new(&launched.params, block).count()
         };
-        let grid = LaunchConfig::new([blocks, 1, 1], [THREADS, 1, 1])
+        let grid = LaunchConfig::new([clusters * entry.cluster, 1, 1], [THREADS, 1, 1])
             .with_shared(entry.shared)
-            .cluster([entry.blocks, 1, 1])
+            .cluster([entry.cluster, 1, 1])
             .overlapping_previous();
         let Workspace { logarithms, deltas, sums, order } = workspace;
         Ok(Pass {
@@ -371,7 +372,7 @@ unsafe fn whole_as<'r, K: KernelType<Params = WholeParameters>>(
     pass: Pass<'_>,
     d_queries: HeadsMut<'r>,
 ) -> Left<'r> {
-    let Pass { grid, maps, params, logarithms, deltas, sums, rows, .. } = pass;
+    let Pass { grid, maps, params, logarithms, deltas, sums, rows, order, .. } = pass;
     let [queries, keys, values, gradients, key_gradients, value_gradients] = maps;
     // The launch begins the write of dK and dV with their first elements.
     let [key_rows, value_rows] = rows;
@@ -391,6 +392,7 @@ unsafe fn whole_as<'r, K: KernelType<Params = WholeParameters>>(
         value_rows,
         d_queries.data.cast::<u16>(),
         strides,
+        order,
     );
     // SAFETY: the caller's contract.
     unsafe { kernel::launch::<K>(stream, grid, arguments)? };

@@ -130,7 +130,7 @@ impl<'a> Backward<'a> {
 
     /// Whether dQ is to be the same bits in every run too; else it need not. Its parts are then added from
     /// the last keys to the first, which blocks wait for. Kernels of whole heads, and those for other devices
-    /// than Hopper, always have an order, and wait for nothing.
+    /// than Hopper, always have an order.
     pub fn deterministic(self, is_deterministic: bool) -> Self {
         Backward { is_deterministic, ..self }
     }
@@ -370,13 +370,14 @@ impl Row for Entry {
             let busy_us = flops / rate(self) + heads * tiles * f64::from(self.blocks) * BLOCK_US;
             return first_us + elements * SUM_BYTES / BYTES_A_US + busy_us / sm_count;
         }
-        // Each block has as many heads as the one with the most.
+        // Each cluster has as many heads as the one with the most, and its blocks have a part of their tiles.
         let kv_heads = (heads / f64::from(problem.group().max(1))).max(1.0);
-        let rounds = (kv_heads / sm_count).ceil();
-        let busy_us = rounds * (flops / kv_heads / rate(self) + tiles * TILE_US);
+        let clusters = f64::from((device.sm_count / self.cluster).max(1));
+        let of_block = ((kv_heads / clusters).ceil() * tiles / f64::from(self.cluster)).ceil();
+        let busy_us = of_block * (flops / kv_heads / tiles.max(1.0) / rate(self) + TILE_US);
         // A share that does not stay in L2 comes from memory again for each tile of keys.
         let again = elements * AGAIN_BYTES;
-        let missing = (1.0 - L2_BYTES / (again / kv_heads * kv_heads.min(sm_count))).max(0.0);
+        let missing = (1.0 - L2_BYTES / (again / kv_heads * kv_heads.min(clusters))).max(0.0);
         first_us + busy_us + SHOWN * again * tiles * missing / BYTES_A_US
     }
 

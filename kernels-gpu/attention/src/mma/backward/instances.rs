@@ -127,6 +127,7 @@ mod host {
             value_head: C::HEAD,
             block: [C::OTHER, C::OWN],
             blocks: 1,
+            cluster: 1,
             // dQ has a kernel of its own.
             parts: 0,
             shared: C::SHARED,

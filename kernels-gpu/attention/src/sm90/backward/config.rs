@@ -106,8 +106,14 @@ pub trait Config: Copy + 'static {
     /// `2^-12`) of dS, as large as that of its own rounding.
     /// In a pair another consumer computes it.
     const KEEPS_WEIGHTS: bool = Self::BLOCK_M == 64 && Self::BLOCKS == 1;
-    /// Whether a block goes through all keys of a head, one tile after the other ([`whole`](super::whole)).
+    /// Whether a block, or a pair of them, goes through all keys of a head, tile after tile
+    /// ([`whole`](super::whole)).
     const IS_WHOLE: bool = false;
+    /// Blocks of a cluster that share whole heads out, tile by tile ([`heads`](super::heads)): two where what
+    /// a head uses again, by as many heads as there are multiprocessors, is more than L2 has room for.
+    const SHARERS: u32 = if Self::IS_WHOLE && Self::HEAD > 64 { 2 } else { 1 };
+    /// Blocks of a cluster.
+    const CLUSTER: u32 = Self::BLOCKS * Self::SHARERS;
     /// Places of keys and values: while results leave one of them, the next tile is in the other one.
     const PLACES: u32 = if Self::IS_WHOLE { 2 } else { 1 };
     /// Places whose results another warp than the consumers' stores.

@@ -140,7 +140,7 @@ impl<C: Config> Consumer<'_, C> {
     /// Boxes of shared memory as an operand.
     #[inline(always)]
     pub(super) const fn boxes(first: u32, stride: u32) -> Boxes {
-        if C::BLOCKS == 2 { Boxes::in_cluster(first, stride) } else { Boxes { first, stride } }
+        if C::CLUSTER > 1 { Boxes::in_cluster(first, stride) } else { Boxes { first, stride } }
     }
 
     /// Makes weights of scores: `2^(c s - L)`.

@@ -33,13 +33,15 @@ pub struct Entry {
     pub value_head: u32,
     /// Queries and keys of a tile.
     pub block: [u32; 2],
-    /// Blocks of a cluster, which share the keys out.
+    /// Blocks that share the keys of a tile out.
     pub blocks: u32,
+    /// Blocks of a cluster: these, or those that share whole heads out.
+    pub cluster: u32,
     /// Parts of dQ of a tile, each of which a warpgroup of the last kernel reads.
     pub parts: u32,
     /// Bytes of dynamic shared memory.
     pub shared: u32,
-    /// Whether a block goes through all keys of a head: see [whole heads](super::whole).
+    /// Whether blocks go through all keys of a head: see [whole heads](super::whole).
     pub is_whole: bool,
     /// Whether it is for Hopper, else for Ampere and later.
     pub is_hopper: bool,
@@ -55,6 +57,7 @@ impl Entry {
             value_head: C::VALUE_HEAD,
             block: [C::BLOCK_M, super::config::BLOCK_N],
             blocks: C::BLOCKS,
+            cluster: C::CLUSTER,
             parts: C::PARTS,
             shared: C::SHARED,
             is_whole: C::IS_WHOLE,
@@ -146,6 +149,7 @@ macro_rules! kernels {
                 value_rows: *mut u16,
                 query_rows: *mut u16,
                 strides: Strides,
+                order: *mut u32,
             ) {
                 let maps = Maps { queries, keys, values, gradients, key_gradients, value_gradients };
                 let rows = Statistics32 { logarithms, deltas, sums };
@@ -153,7 +157,7 @@ macro_rules! kernels {
                 // They tell the host what the maps reach.
                 let results = Results { keys: key_rows, values: value_rows, ..Results::NONE };
                 let packing = Packing::NONE;
-                let (order, lists) = (Order(core::ptr::null_mut()), Lists::NONE);
+                let (order, lists) = (Order(order), Lists::NONE);
                 let arguments =
                     Arguments { maps, results, queries, params: &params, packing, rows, order, lists };
                 // SAFETY: the caller's contract.

@@ -18,7 +18,7 @@ use super::work::{Ticket, Turn, Work};
 use crate::block_lists::Listed;
 use crate::score::ScoreFunction;
 use crate::sm90::config::{BOX_COLUMNS, WARPGROUP};
-use crate::sm90::fragments::{Boxes, Rounded, multiply_lines, multiply_rounded, zero};
+use crate::sm90::fragments::{Rounded, multiply_lines, multiply_rounded, zero};
 
 /// Warps of a consumer.
 pub(super) const WARPS: u32 = WARPGROUP / 32;
@@ -323,7 +323,7 @@ impl<C: Config> Consumer<'_, C> {
                 wgmma::fence_registers(d_values);
                 weights.fence::<C::Scores>();
                 wgmma::fence();
-                let tile = Boxes { first: shared.gradients(stage), stride: C::QUERY_BOX };
+                let tile = Self::boxes(shared.gradients(stage), C::QUERY_BOX);
                 multiply_rounded::<C::Element, C::Scores, _>(d_values, &weights, tile, !is_first);
                 wgmma::commit_group();
                 wgmma::wait_group::<1>();
@@ -335,7 +335,7 @@ impl<C: Config> Consumer<'_, C> {
                 self.write(&differences, stage);
                 wgmma::fence_registers(d_keys);
                 differences.fence::<C::Scores>();
-                let tile = Boxes { first: shared.queries(stage), stride: C::QUERY_BOX };
+                let tile = Self::boxes(shared.queries(stage), C::QUERY_BOX);
                 // In one branch each: what passes from a branch to a later one would be live in all turns.
                 if is_first {
                     wgmma::fence();
@@ -447,8 +447,7 @@ impl<C: Config> Consumer<'_, C> {
             let column = self.consumer * C::QueryGradient::N;
             (scores, keys + column / BOX_COLUMNS * C::KEY_BOX + column % BOX_COLUMNS * 2)
         };
-        let (scores, keys) =
-            (Boxes { first: scores, stride: C::KEY_BOX }, Boxes { first: keys, stride: C::KEY_BOX });
+        let (scores, keys) = (Self::boxes(scores, C::KEY_BOX), Self::boxes(keys, C::KEY_BOX));
         // SAFETY: the caller's contract.
         unsafe { multiply_lines::<C::Element, _, false>(part, scores, keys, BLOCK_N) }
     }

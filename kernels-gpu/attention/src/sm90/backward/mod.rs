@@ -26,8 +26,8 @@
 //! consumer computes a half of dQ and adds it to f32 sums in global memory, in the order of its registers,
 //! 16 bytes a thread. The order of blocks is free, so dQ is not the same bit for bit from run to run.
 //!
-//! For short sequences one block goes through all keys of a head, so no zeros and no last kernel are needed
-//! ([`whole`]).
+//! For short sequences a block goes through all keys of a head, or shares them with a second one, so no zeros
+//! and no last kernel are needed ([`whole`]).
 //!
 //! For rows of more than 128 elements two blocks of a cluster share the keys out (`pair.rs`). Values may be
 //! shorter than keys there ([`config::Config::VALUE_HEAD`]; `three_boxes.rs`).
@@ -47,6 +47,7 @@ mod consumer;
 pub mod finish;
 mod foreign;
 mod functions;
+pub mod heads;
 pub mod instances;
 pub mod main_pass;
 pub mod order;

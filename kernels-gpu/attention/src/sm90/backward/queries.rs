@@ -1,11 +1,12 @@
-//! dQ where one block computes all parts of a row ([`whole`](super::whole)): the first part is stored, the
-//! next ones are added, and the last one, with what lies there, is rounded and stored as dQ.
+//! dQ where one block, or a pair of them, computes all parts of a row, one after the other
+//! ([`whole`](super::whole)): the first part is stored, the next ones are added, and the last one, with what
+//! lies there, is rounded and stored as dQ.
 
 use cuda_std::{vector, wgmma};
 use primitives::pipeline::{Depth, PipelineState};
 use primitives::unroll;
 
-use super::config::{Config, Of};
+use super::config::{Barrier, Config, Of};
 use super::consumer::Consumer;
 use super::finish::{Rows, store_rows};
 use super::work::Work;
@@ -66,21 +67,43 @@ impl Part {
 }
 
 impl<C: Config> Consumer<'_, C> {
-    /// Leaves the consumer's part of dQ of the turn before this state of the pipeline, when all but `PENDING`
-    /// groups of products are over. Those parts that a last one is added to are under way meanwhile.
+    /// Leaves the consumer's part of dQ of the turn before this state of the pipeline, when its turn has come
+    /// and all but `PENDING` groups of products are over. Those parts that a last one is added to are under
+    /// way meanwhile.
     ///
     /// # Safety
-    /// The whole warpgroup is here, once a turn, and so it is; the part's products have been started.
+    /// The whole warpgroup is here, once a turn, and so it is; the part's products have been started. Where
+    /// blocks share heads out a warp [gives turns](super::heads::give_turns).
     #[inline(always)]
     pub(super) unsafe fn leave_part<const PENDING: u32>(
         self,
         part: &mut C::QueryGradient,
         state: PipelineState<Of<C>>,
     ) {
-        // SAFETY: the caller's contract. The sums are the thread's own, so its stores, additions and loads of
-        // an address stay in the program's order.
+        // SAFETY: the caller's contract. The parts before are this block's; or the warp that gives the turn
+        // has seen that they are there, and takes the news of this one on.
         unsafe {
             let told = Part::told(self.shared.parts(Part::number_before(state)));
+            if C::SHARERS > 1 {
+                Barrier::Turn(self.consumer).sync();
+            }
+            self.leave_told::<PENDING>(part, told);
+            if C::SHARERS > 1 {
+                Barrier::Added(self.consumer).arrive();
+            }
+        }
+    }
+
+    /// Leaves the part where it was told.
+    ///
+    /// # Safety
+    /// As for [`leave_part`](Self::leave_part), and it is the part's turn.
+    #[inline(always)]
+    unsafe fn leave_told<const PENDING: u32>(self, part: &mut C::QueryGradient, told: Part) {
+        // SAFETY: the caller's contract. The sums are this thread's, whose stores, additions and loads of an
+        // address stay in the program's order; and those of the thread of its number in the other block,
+        // whose turn it is not.
+        unsafe {
             let sums = self.sums(told.row as usize);
             // In one branch, or what is loaded would be live in all turns.
             if told.is_last && !told.is_first {

@@ -1,19 +1,16 @@
-//! The main pass of short sequences: a block goes through all tiles of keys of a head, one after the other,
+//! The main pass of short sequences: a block, or a pair of them, goes through all tiles of keys of a head,
 //! and through one head after the other.
 //!
 //! ```text
 //!   warp 0       Q, dO of each turn, with its ticket                                              (1 thread)
-//!   warp 1       K, V of tile 0 | of tile 1 | dK, dV of tile 0, K, V of tile 2 | ...              (1 thread)
-//!   warp 2       zeros for queries that see no key
-//!   consumers    turns of tile 0 | dK, dV to shared memory | turns of tile 1 | ...
+//!   warp 1       K, V of a tile | of the next one | dK, dV of the first, K, V of the third | ...  (1 thread)
+//!   warp 2, 3    zeros for queries that see no key (2); in a pair, turns of the consumers' parts of dQ
+//!   consumers    turns of a tile | dK, dV to shared memory | turns of the next one | ...
 //! ```
-//! All parts of dQ of a head are computed by one block, and each of its numbers by one thread: in the order
-//! of keys, the same bits in every run. So the first part is stored, and no zeros are needed before; the last
-//! one is added to what lies there, rounded and stored as dQ, and no kernel is needed behind. The sums are
-//! the block's own, and serve all of its heads, so L2 keeps a part of them.
-//!
-//! Every other tile of keys looks at its queries from the last to the first. So queries, their gradients and
-//! sums that are used again soonest were used last, where they do not all stay in L2.
+//! Parts of dQ of a head are left in the order of keys ([`heads`](super::heads)): the same bits in every run.
+//! So the first part is stored, and no zeros are needed before; the last one is added to what lies there,
+//! rounded and stored as dQ, and no kernel is needed behind. The sums are the block's or pair's own, and
+//! serve all of its heads, so L2 keeps a part of them, or all.
 //!
 //! There are two places for K and V: the next tile is there when a tile begins, and dK and dV leave from a
 //! place while the other one is used.
@@ -27,19 +24,21 @@ use primitives::shared_plan::SharedType;
 use super::arguments::Arguments;
 use super::config::{BLOCK_N, CONSUMER_KEYS, CONSUMERS, Config, Keys, Of, Plan, Queries, Statistics};
 use super::consumer::Consumer;
+use super::heads::{OfTurn, Tiles, give_turns, sequence};
 use super::main_pass::{REGISTERS, WARPS};
 use super::queries::Part;
-use super::work::{Ticket, Turn, Work};
-use crate::problem::{AttentionParams, Band, KeyBlocks, KeyTile, QueryBlocks, Sequence};
+use super::work::{Ticket, Work};
+use crate::problem::{KeyBlocks, KeyTile, Sequence};
 use crate::sm90::config::{BOX_COLUMNS, WARPGROUP};
 use crate::sm90::fragments::zero;
 
 /// The gradients of all heads.
 ///
 /// # Safety
-/// As for [`main_pass::run`](super::main_pass::run), but the launch has at most a block for each head of
-/// keys of each sequence; no sequences are packed, and each has queries and keys. There are sums for each
-/// block, of all queries that share its keys.
+/// As for [`main_pass::run`](super::main_pass::run), but the launch has clusters of `C::SHARERS` blocks, at
+/// most one for each head of keys of each sequence; no sequences are packed, and each has queries and keys.
+/// There are sums for each cluster, of all queries that share its keys. If blocks share heads out there are
+/// counts of the [order](crate::backward::order), for a tile of queries of each cluster.
 #[inline(always)]
 pub unsafe fn run<C: Config>(arguments: Arguments<'_>, function: &C::Function) {
     const { C::CHECKED };
@@ -63,8 +62,13 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>, function: &C::Function) {
                 bring_queries::<C>(arguments, shared);
             } else if thread == 32 {
                 bring_keys::<C>(arguments, shared);
-            } else if thread / 32 == 2 {
-                clear_unseen::<C>(arguments, thread % 32);
+            } else if let Some(consumer) = (thread / 32).checked_sub(2) {
+                if consumer == 0 {
+                    clear_unseen::<C>(arguments, thread % 32);
+                }
+                if C::SHARERS > 1 {
+                    give_turns::<C>(arguments, consumer);
+                }
             }
         } else {
             registers::set_max_registers_inc::<{ REGISTERS[1] }>();
@@ -99,72 +103,24 @@ unsafe fn make_barriers<C: Config>(shared: Plan<C>) {
     }
 }
 
-/// The heads of keys of a block, and of each one its tiles of keys.
-#[derive(Clone, Copy)]
-struct Tiles<'a> {
-    params: &'a AttentionParams,
-    /// The head, among those of all sequences.
-    number: u32,
-    first_key: u32,
-}
-
-impl<'a> Tiles<'a> {
-    #[inline(always)]
-    fn new(params: &'a AttentionParams) -> Self {
-        Self { params, number: thread::block_idx_x(), first_key: 0 }
-    }
-
-    /// The tile with its sequence and its turns, and the tiles of queries that see it; none behind the last
-    /// one.
-    #[inline(always)]
-    fn get<C: Config>(self) -> Option<(Work, QueryBlocks)> {
-        let params = self.params;
-        let heads = (params.heads / params.group.max(1)).max(1);
-        if self.number >= heads * params.batch {
-            return None;
-        }
-        let (head, batch) = (self.number % heads, self.number / heads);
-        let tile = KeyTile { first_key: self.first_key, head, batch };
-        let sequence = sequence(params, batch);
-        let blocks = QueryBlocks::new(params.band, sequence, self.first_key, BLOCK_N, C::BLOCK_M);
-        Some((Work { tile, sequence, turns: blocks.count() * params.group }, blocks))
-    }
-
-    /// One tile on.
-    #[inline(always)]
-    fn advance(&mut self) {
-        self.first_key += BLOCK_N;
-        if self.first_key >= self.params.keys {
-            self.first_key = 0;
-            self.number += thread::grid_dim_x();
-        }
-    }
-}
-
-/// A sequence that is not packed.
-#[inline(always)]
-const fn sequence(params: &AttentionParams, batch: u32) -> Sequence {
-    Sequence { first_query: 0, queries: params.queries, first_key: 0, keys: params.keys, matrix: batch }
-}
-
 /// Brings keys and values to the places that their results have left, tile by tile, and sends results.
 ///
 /// # Safety
 /// As for [`run`]; one thread calls it after the barriers are made.
 #[inline(always)]
 unsafe fn bring_keys<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
-    let mut tiles = Tiles::new(arguments.params);
+    let mut tiles = Tiles::new::<C>(arguments.params);
     let mut place = PipelineState::<Of<C>>::START;
     let mut count = 0;
     // SAFETY: the caller's contract. A place whose results were sent is empty.
     unsafe {
-        while let Some((work, _)) = tiles.get::<C>() {
+        while let Some((work, _)) = tiles.own::<C>() {
             if count >= C::PLACES {
                 send_results(arguments, shared, place);
             }
             load(arguments, shared, place, work);
             place = place.next();
-            tiles.advance();
+            tiles.advance::<C>();
             count += 1;
         }
         if count >= C::PLACES {
@@ -174,7 +130,9 @@ unsafe fn bring_keys<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
         let sequence = Sequence { first_query: 0, queries: 0, first_key: 0, keys: 0, matrix: 0 };
         let none = Work { tile: KeyTile { first_key: 0, head: 0, batch: 0 }, sequence, turns: 0 };
         load(arguments, shared, place, none);
-        send_results(arguments, shared, place.next());
+        if count > 0 {
+            send_results(arguments, shared, place.next());
+        }
     }
 }
 
@@ -250,62 +208,20 @@ unsafe fn send_results<C: Config>(arguments: Arguments<'_>, shared: Plan<C>, pla
 /// As for [`run`]; one thread calls it after the barriers are made.
 #[inline(always)]
 unsafe fn bring_queries<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
-    let params = arguments.params;
-    let mut tiles = Tiles::new(params);
+    let mut tiles = Tiles::new::<C>(arguments.params);
     let mut state = PipelineState::<Of<C>>::START;
     // SAFETY: the caller's contract.
     unsafe {
-        while let Some((work, blocks)) = tiles.get::<C>() {
+        while let Some(tile) = tiles.own::<C>() {
             let mut index = 0;
-            while index < work.turns {
-                // Back from the last one in every other tile.
-                let is_forward = (work.tile.first_key / BLOCK_N).is_multiple_of(2);
-                let turn = if is_forward { index } else { work.turns - 1 - index };
-                index += 1;
-                let of_head = blocks.count().max(1);
-                let (of_group, block) = (turn / of_head, blocks.first + turn % of_head);
-                let (is_partial, is_last) = (blocks.is_partial(block), index == work.turns);
-                bring_turn(arguments, shared, state, (work, OfTurn { block, of_group, is_partial, is_last }));
+            while index < tile.0.turns {
+                bring_turn(arguments, shared, state, (tile.0, OfTurn::new::<C>(tile, index)));
                 state = state.next();
+                index += 1;
             }
-            tiles.advance();
+            tiles.advance::<C>();
         }
     }
-}
-
-/// A turn of a tile of keys.
-#[derive(Clone, Copy)]
-struct OfTurn {
-    /// The tile of queries.
-    block: u32,
-    /// The head among those that share the keys.
-    of_group: u32,
-    /// Whether some query does not see some key.
-    is_partial: bool,
-    /// Whether it is the last one.
-    is_last: bool,
-}
-
-impl OfTurn {
-    /// The turn and its part of dQ, as consumers need to know them.
-    #[inline(always)]
-    fn tell<C: Config>(self, params: &AttentionParams, work: Work) -> (Turn, Part) {
-        let (Self { block, of_group, is_partial, is_last }, Work { tile, sequence, .. }) = (self, work);
-        let head = tile.head * params.group + of_group;
-        let of_matrix = (tile.batch * params.heads + head) as usize * params.padded_rows as usize;
-        let first_row = block * C::BLOCK_M;
-        let turn = Turn { block, is_partial, is_last, head, row: of_matrix + first_row as usize };
-        let [is_first, is_of_last] = ends::<C>(params.band, sequence, block, tile.first_key / BLOCK_N);
-        let row = (thread::block_idx_x() * params.group + of_group) * params.padded_rows + first_row;
-        (turn, Part { row, block, head, is_first, is_last: is_of_last })
-    }
-}
-
-/// Whether the part of dQ of a tile of queries that this tile of keys has is the first one, and the last one.
-#[inline(always)]
-fn ends<C: Config>(band: Band, sequence: Sequence, block: u32, key_tile: u32) -> [bool; 2] {
-    let seen = KeyBlocks::new(band, sequence, block * C::BLOCK_M, C::BLOCK_M, BLOCK_N);
-    [key_tile == seen.first, key_tile + 1 == seen.end]
 }
 
 /// Brings queries and gradients of a turn, and tells of it.
@@ -424,41 +340,6 @@ impl<C: Config> Consumer<'_, C> {
             if self.thread.is_multiple_of(32) {
                 mbarrier::arrive(self.shared.results_full(self.place.stage));
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ends;
-    use crate::problem::{Band, KeyBlocks, QueryBlocks, Sequence};
-    use crate::sm90::backward::config::{BLOCK_N, Config};
-    use crate::sm90::backward::instances::{Bf16Head64, Bf16Head128};
-    use crate::sm90::backward::order::tests::bands;
-
-    /// Each tile of queries that some key is seen by has one first part and one last one, in the order of
-    /// keys; the others are those that zeros are written for.
-    fn check<C: Config>(band: Band, queries: u32, keys: u32) {
-        let sequence = Sequence { first_query: 0, queries, first_key: 0, keys, matrix: 0 };
-        let blocks = (0..keys.div_ceil(BLOCK_N))
-            .map(|tile| QueryBlocks::new(band, sequence, tile * BLOCK_N, BLOCK_N, C::BLOCK_M));
-        let blocks: Vec<_> = blocks.collect();
-        for block in 0..queries.div_ceil(C::BLOCK_M) {
-            let tiles = (0..).zip(&blocks).filter(|(_, of)| (of.first..of.end).contains(&block));
-            let got: Vec<_> = tiles.map(|(tile, _)| ends::<C>(band, sequence, block, tile)).collect();
-            let last = got.len().saturating_sub(1);
-            let want: Vec<_> = (0..got.len()).map(|part| [part == 0, part == last]).collect();
-            assert_eq!(got, want, "{band:?}, {queries} on {keys}, tile {block}");
-            let seen = KeyBlocks::new(band, sequence, block * C::BLOCK_M, C::BLOCK_M, BLOCK_N);
-            assert_eq!(got.is_empty(), seen.count() == 0, "{band:?}, {queries} on {keys}, tile {block}");
-        }
-    }
-
-    #[test]
-    fn parts_have_one_first_and_one_last() {
-        for (band, queries, keys) in bands() {
-            check::<Bf16Head64>(band, queries, keys);
-            check::<Bf16Head128>(band, queries, keys);
         }
     }
 }
