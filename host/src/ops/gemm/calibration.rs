@@ -140,6 +140,17 @@ fn slow_products_get_what_was_fastest_on_an_h200() {
         // And older: 18.2 us, 28.3 without the copy; 4.1, 7.2 with two copies.
         ("x_f16", "24x8480x2792-tt-none", "gemm_f16_nt_64x128 64x128x64, 8 stages, A to rows"),
         ("x_tf32", "8x813x128-tn-none", "gemm_skinny_direct 8x64x256"),
+        // Convolutions of 1 x 1 (`conv_1x1_every.txt`): 11.3 us, 12.8 by the next; 13.4, 14.6.
+        ("x_bf16", "3136x512x2048-nn-none", "gemm_bf16_tt_128x96_pp_t 128x96x64"),
+        ("x_bf16", "12544x256x1024-nn-none", "gemm_bf16_tt_128x96_pp_t 128x96x64"),
+        // Fresh copies without a cluster (`gemm_slow_every.txt`; of 2026-11-29, `gemm_every_153072576.txt`):
+        // 440 us, 583 with them; 4113 (4032 is the least), 5216.
+        ("x_bf16", "6376x5472x4296-nn-bias", "gemm_bf16_nn_128x256_2x1 128x256x64"),
+        (
+            "x_f16",
+            "23904x17136x3272-nn-bias_gelu",
+            "gemm_f16_nt_128x192_pp 128x192x64, 4 stages, cluster 2x1, A to rows, B to columns",
+        ),
         // 41.4 us, 52.1 with both copied first (`gemm_hot_every.txt`).
         ("x_bf16", "1x16249x1856-tn-none", "gemm_skinny_direct 8x128x128, 2 stages, k in 2 parts"),
     ];
