@@ -1,7 +1,7 @@
 //! Global allocations that the program has made known.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 /// The contents of a new allocation.
@@ -21,6 +21,8 @@ pub(crate) struct Allocation {
     pub label: String,
     /// A bit for each byte that has a value; `None` if all have.
     written: Option<Box<[AtomicU64]>>,
+    /// Whether code whose stores are not seen may have written any byte.
+    may_be_written: AtomicBool,
 }
 
 impl Allocation {
@@ -57,9 +59,10 @@ impl Allocation {
         });
     }
 
-    /// Whether all of these bytes have values.
+    /// Whether all of these bytes have values, or may have.
     pub fn is_written(&self, offset: usize, bytes: usize) -> bool {
         self.words(offset, bytes).all(|(word, bits)| word.load(Ordering::Relaxed) & bits == bits)
+            || self.may_be_written.load(Ordering::Relaxed)
     }
 
     /// Runs of bytes without values among `bytes` bytes from `offset`: their offsets and lengths.
@@ -118,7 +121,9 @@ impl Allocations {
         let end = start.saturating_add(len);
         table.freed.retain(|freed| freed.end() <= start || end <= freed.start);
         table.live.retain(|_, live| live.end() <= start || end <= live.start);
-        table.live.insert(start, Arc::new(Allocation { start, len, label: label.into(), written }));
+        let may_be_written = AtomicBool::new(false);
+        let allocation = Allocation { start, len, label: label.into(), written, may_be_written };
+        table.live.insert(start, Arc::new(allocation));
         table.changed();
     }
 
@@ -144,6 +149,13 @@ impl Allocations {
     /// Bytes have been written.
     pub fn written(start: usize, bytes: usize) {
         Self::each_part(start, bytes, |allocation, offset, bytes| allocation.written(offset, bytes));
+    }
+
+    /// A kernel whose stores are not seen may write all live allocations.
+    pub fn may_be_written() {
+        Self::snapshot()
+            .iter()
+            .for_each(|allocation| allocation.may_be_written.store(true, Ordering::Relaxed));
     }
 
     /// Bytes have been copied; those that have no values take none along.

@@ -16,6 +16,8 @@ pub(crate) struct LaunchCheck {
     memory: Arc<GlobalMemory>,
     /// Host memory that holds pointers to the kernel's parameters, and the parameters.
     params: Vec<Param>,
+    /// Whether the kernel's plain loads and stores come here too.
+    sees_plain: bool,
 }
 
 /// The allocations that a launch knows. Launches of other devices may be given memory that is newer than this
@@ -104,7 +106,18 @@ pub(super) type Shadow = Box<[OnceLock<Mutex<Page>>]>;
 
 impl LaunchCheck {
     pub fn new(memory: Arc<GlobalMemory>) -> Self {
-        Self { table: Table::new(), memory, params: Vec::new() }
+        Self { table: Table::new(), memory, params: Vec::new(), sees_plain: true }
+    }
+
+    /// The kernel was compiled without callbacks: any memory may have a value by a store that is not seen.
+    pub fn without_plain(&mut self) {
+        self.sees_plain = false;
+        Allocations::may_be_written();
+    }
+
+    /// Whether the kernel's plain loads and stores are seen.
+    pub(super) fn sees_plain(&self) -> bool {
+        self.sees_plain
     }
 
     /// The launch has heard from others, which may know newer allocations.
@@ -112,6 +125,9 @@ impl LaunchCheck {
         let newest = self.table.newest();
         if newest.changes != Allocations::changes() {
             newest.next.get_or_init(|| Box::new(Table::new()));
+            if !self.sees_plain {
+                Allocations::may_be_written();
+            }
         }
     }
 

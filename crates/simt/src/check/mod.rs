@@ -314,9 +314,13 @@ pub(crate) fn require_written(thread: &Thread, access: Access) {
     }
 }
 
-/// Records a read of unwritten shared memory; the first one counts.
+/// Records a read of unwritten shared memory; the first one counts. A kernel whose plain stores are not seen
+/// may have written it.
 #[cold]
 fn suspect(thread: &Thread, access: Access) {
+    if thread.group().launch.check.as_ref().is_some_and(|check| !check.sees_plain()) {
+        return;
+    }
     let mut suspicion = thread.block().check.suspicion.borrow_mut();
     suspicion.get_or_insert_with(|| {
         let described = describe(thread, access);

@@ -73,6 +73,9 @@ pub unsafe fn launch(
     };
     let prepare = |check: &mut LaunchCheck| {
         unchecked::tell(entry);
+        if !entry.checked {
+            check.without_plain();
+        }
         // SAFETY: the caller vouches for `params`.
         unsafe { check.allow_params(entry, params) };
     };

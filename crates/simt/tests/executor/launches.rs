@@ -72,6 +72,64 @@ fn kernel_from_the_registry() {
     assert!((0..1000).all(|i| data[i] == 2.0 * i as f32));
 }
 
+/// Copies the first of two words to the second one, over shared memory, by stores that the checker does not
+/// see: this package has no callbacks.
+///
+/// # Safety
+/// `params` points to a pointer to a `*mut u32`.
+unsafe fn invoke_unseen(params: *const *const c_void) {
+    // SAFETY: the launch below passes a pointer to two words; the shared variable has room for one.
+    unsafe {
+        let words = *(*params).cast::<*mut u32>();
+        words.write(7);
+        static WORD: ironwarp_simt::StaticKey = ironwarp_simt::StaticKey::new("WORD");
+        let shared = ironwarp_simt::shared::alloc_static(&WORD, 4, 4).cast::<u32>();
+        shared.write(words.read());
+        ironwarp_simt::memory::store(words.add(1), ironwarp_simt::memory::load(shared));
+        ironwarp_simt::barrier::sync(0, None);
+    }
+}
+
+/// A kernel that was compiled without callbacks, as those of a dependency are: what it may have written is no
+/// uninitialised memory, neither to itself nor to kernels after it.
+#[test]
+fn unseen_stores_give_values() {
+    let bounds = LaunchBounds { max_threads: 0, min_blocks: 0 };
+    const PARAMS: &[ParamLayout] = &[ParamLayout::of::<*mut u32>()];
+    let entry = |checked| KernelEntry {
+        name: "unseen",
+        family: "ironwarp_launches",
+        file: file!(),
+        line: line!(),
+        params: PARAMS,
+        bounds,
+        checked,
+        invoke: invoke_unseen,
+    };
+    let launch = |entry: &KernelEntry| {
+        let memory = ironwarp_simt::DeviceMemory::new(8).unwrap();
+        let words = memory.as_ptr().cast::<u32>();
+        ironwarp_simt::memory::track_unwritten(words, 8, "words");
+        let params = [(&raw const words).cast::<c_void>()];
+        let (config, options) = (LaunchConfig::linear(1, 1), Options::default().check(true));
+        // SAFETY: the parameter is the kernel's.
+        let result = unsafe { ironwarp_simt::launch(entry, &config, params.as_ptr(), &options) };
+        let start = words as usize;
+        let read = ironwarp_simt::run(&config, &options, || {
+            let load = |word| {
+                // SAFETY: both words are in the memory.
+                unsafe { ironwarp_simt::memory::load((start as *const u32).add(word)) }
+            };
+            assert_eq!([0, 1].map(load), [7; 2]);
+        });
+        ironwarp_simt::memory::untrack(words);
+        result.and(read).map_err(|fault| fault.kind)
+    };
+    assert!(launch(&entry(false)).is_ok(), "{:?}", launch(&entry(false)));
+    // A kernel with callbacks would have been seen to write.
+    assert_eq!(launch(&entry(true)).unwrap_err(), FaultKind::UninitialisedShared);
+}
+
 #[test]
 fn kernels_that_are_not_there() {
     let error = find(Some("other"), "scale").unwrap_err();
