@@ -269,3 +269,60 @@ fn skinny_repeats_bit_for_bit() -> Outcome {
     }
     Ok(())
 }
+
+/// One row of A as every row, and one column as every column: they lie where strides are 0.
+#[test]
+fn skinny_takes_one_line_of_a_for_all() -> Outcome {
+    for m in [1, 8, 16] {
+        for precision in [Precision::F32, Precision::Tf32] {
+            for by_columns in [false, true] {
+                if m % 8 == 0 || !by_columns {
+                    match precision {
+                        Precision::F32 => one_line_for_all::<bf16>(m, by_columns, precision)?,
+                        Precision::Tf32 => one_line_for_all::<f32>(m, by_columns, precision)?,
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Bits as those of A written out.
+fn one_line_for_all<T: Number>(m: usize, by_columns: bool, precision: Precision) -> Outcome {
+    let (device, [n, k]) = (device()?, [48, 136]);
+    let stream = device.stream()?;
+    // Lines of A as it lies, and their length.
+    let [lines, length] = if by_columns { [k, m] } else { [m, k] };
+    let (line, b) =
+        (testkit::input::<T>(Family::Normal, 7, length), testkit::input::<T>(Family::Normal, 8, k * n));
+    let all = DeviceBuffer::from_slice(&stream, &line.repeat(lines))?;
+    let [line, b] = [line, b].map(|numbers| DeviceBuffer::from_slice(&stream, &numbers));
+    let (line, b) = (line?, b?);
+    fn turned<'a>(a: Matrix<'a>, by_columns: bool) -> Matrix<'a> {
+        if by_columns { a.transposed() } else { a }
+    }
+    let one = || turned(Matrix::new::<T>(&line, lines, length).leading(0), by_columns);
+    let written_out = turned(Matrix::new::<T>(&all, lines, length), by_columns);
+    let mut c = DeviceBuffer::<f32>::zeroed(&stream, m * n)?;
+    let mut product = |a: Matrix<'_>, config: Option<&Config>| -> Outcome<Vec<f32>> {
+        let product = Matmul::new(a, Matrix::new::<T>(&b, k, n), MatrixMut::new::<f32>(&mut c, m, n));
+        let product = product.precision(precision);
+        match config {
+            Some(config) => product.run_with(&stream, config)?,
+            None => product.run(&stream)?,
+        }
+        Ok(c.to_vec(&stream)?)
+    };
+    let mut empty = DeviceBuffer::<f32>::zeroed(&stream, m * n)?;
+    let to = MatrixMut::new::<f32>(&mut empty, m, n);
+    let problem = Matmul::new(one(), Matrix::new::<T>(&b, k, n), to).precision(precision).problem()?;
+    let offers = candidates(&problem, &device).into_iter().map(|offer| offer.config);
+    let offers: Vec<Config> = offers.filter(SKINNY.kernels).collect();
+    assert!(!offers.is_empty(), "{problem}");
+    for config in offers {
+        let want = product(written_out, Some(&config))?;
+        compare::bitwise_equal(&format!("{problem} by {config}"), &product(one(), Some(&config))?, &want)?;
+    }
+    Ok(())
+}

@@ -143,8 +143,8 @@ pub(crate) unsafe fn run<T: Word, const ALONG_K: bool, const WORDS: u32>(
     grid::launch_dependents();
     let StridedGemm { m, n, a: a_layout, b: b_layout, .. } = *gemm;
     let b_pitch = T::words(if ALONG_K { b_layout.column } else { b_layout.row }) as usize;
-    // 8-bit factors have several in a word, which nothing here turns.
-    let a_down = T::BYTES >= shape::WORD_BYTES && a_layout.column > a_layout.row;
+    // 8-bit factors have several in a word, which nothing here turns. Any stride may be 0.
+    let a_down = T::BYTES >= shape::WORD_BYTES && a_layout.column != 1;
     let a_pitch = T::words(if a_down { a_layout.column } else { a_layout.row }) as usize;
     let index = thread::block_idx_z();
     let matrix = |base: *const u8, apart: u64| {
