@@ -284,16 +284,23 @@ fn inputs_gradients_by_classes_agree() -> Outcome {
             let op = Conv2d { algorithm, ..op(case) };
             // Types in turns: they differ by an instruction.
             if (i % 2 == 0) == (tile == Tile::Wide) {
-                by_classes::<bf16>(&stream, case, op, Family::Normal, i as u64)?;
+                input_gradient::<bf16>(&stream, case, op, Family::Normal, i as u64)?;
             } else {
-                by_classes::<f16>(&stream, case, op, Family::SmallIntegers, i as u64)?;
+                input_gradient::<f16>(&stream, case, op, Family::SmallIntegers, i as u64)?;
             }
         }
     }
     Ok(())
 }
 
-fn by_classes<T: Tested>(stream: &Stream, case: &Conv, op: Conv2d, family: Family, seed: u64) -> Outcome {
+/// The gradient of the input alone.
+pub fn input_gradient<T: Tested>(
+    stream: &Stream,
+    case: &Conv,
+    op: Conv2d,
+    family: Family,
+    seed: u64,
+) -> Outcome {
     let sides = case.sides();
     let [_, filters, gradient] = operands::<T>(case, family, seed);
     let held = |i: usize, numbers: &[T]| Tensor::from_slice(stream, &sides[i], numbers);
@@ -497,6 +504,9 @@ fn nothing_gives_nothing_and_no_channels_the_bias() -> Outcome {
     let y = op.forward(&stream, &tensor(&[1, 0, 0, 8])?, &filters, Fused::default())?;
     assert_eq!(y.shape().sides(), [1, 2, 2, 16]);
     assert!(y.to_vec::<bf16>(&stream)?.iter().all(|&v| v == bf16::ZERO));
+    // So many channels that windows of the copy engine would be faster.
+    let y = op.forward(&stream, &tensor(&[1, 0, 0, 512])?, &tensor(&[64, 3, 3, 512])?, Fused::default())?;
+    assert_eq!(y.to_vec::<bf16>(&stream)?, [bf16::ZERO; 4 * 64]);
     Ok(())
 }
 

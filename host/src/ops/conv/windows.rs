@@ -194,12 +194,14 @@ pub(super) struct Pass {
 
 impl Pass {
     /// The pass of a problem whose operands lie in whole units, if it can be done: on this device, without
-    /// groups, with filters in whole units, and at least one.
+    /// groups, with filters in whole units, and at least one of them and of positions, without which there is
+    /// no map.
     pub fn new(stream: &Stream, problem: Convolution) -> Option<Self> {
         let Convolution { groups, channels, filters, .. } = problem;
         let pass = Self { problem, walk: Walk::new(&problem)? };
         let least = if pass.few().is_some() { LEAST_FEW } else { LEAST_CHANNELS };
-        let is_possible = channels >= least && filters > 0 && filters.is_multiple_of(8);
+        let has_positions = problem.height.input > 0 && problem.width.input > 0;
+        let is_possible = channels >= least && filters > 0 && filters.is_multiple_of(8) && has_positions;
         Some(pass).filter(|_| is_possible && has_windows(stream, groups))
     }
 
