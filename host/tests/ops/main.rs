@@ -12,6 +12,7 @@ mod ops_channels;
 mod ops_conv;
 mod ops_conv_calls;
 mod ops_conv_few;
+mod ops_conv_gradients;
 mod ops_conv_parts;
 mod ops_convert;
 mod ops_cosine;

@@ -37,9 +37,11 @@ impl Walk {
         let along = |of: fn(&Axis) -> u32| axes.map(of);
         let is_possible =
             axes.iter().all(|axis| axis.window() - 1 <= MOST_OFFSET && axis.stride <= MOST_STRIDE);
+        // Of the windows that the problem has, not of its padding: behind the input that may be another one.
         let corner = |axis: &Axis| -> Option<[i64; 2]> {
-            let padding = i64::from(axis.padding);
-            let [lower, upper] = [-padding, padding - (axis.window() as i64 - 1)];
+            let [output, stride, input] = [axis.output, axis.stride, axis.input].map(i64::from);
+            let lower = -i64::from(axis.padding);
+            let upper = (output - 1) * stride + lower - (input - 1);
             (CORNERS.contains(&lower) && CORNERS.contains(&upper)).then_some([lower, upper])
         };
         let [x, y] = [corner(axes[0])?, corner(axes[1])?];

@@ -28,6 +28,16 @@ const COPY_BYTES_PER_US: f64 = 1e6;
 /// Of other ways' estimated time, at most: estimates are off by as much.
 const CLEARLY: f64 = 0.9;
 
+/// The convolution whose result is the gradient of so many channels; `None` with strides.
+fn turned(problem: Convolution, columns: u32) -> Option<Convolution> {
+    let turn = |axis: Axis| {
+        let padding = u32::try_from(axis.window() - 1).ok()?.checked_sub(axis.padding)?;
+        (axis.stride == 1).then_some(Axis { input: axis.output, output: axis.input, padding, ..axis })
+    };
+    let (height, width) = (turn(problem.height)?, turn(problem.width)?);
+    Some(Convolution { channels: problem.filters, filters: columns, height, width, ..problem })
+}
+
 /// Such a gradient.
 pub(super) struct Turned {
     kernels: &'static WindowKernels,
@@ -39,18 +49,11 @@ impl Turned {
     /// Of a gather of one group without strides whose operands lie in whole units, where it is asked for, or
     /// the estimates of all ways say that this is the fastest by far.
     pub fn new<T: Kernels>(stream: &Stream, algorithm: Algorithm, gather: &Gather) -> Option<Self> {
-        let Convolution { images, groups, filters, height, width, .. } = gather.problem;
-        let turn = |axis: Axis| {
-            let padding = u32::try_from(axis.window() - 1).ok()?.checked_sub(axis.padding)?;
-            (axis.stride == 1).then_some(Axis { input: axis.output, output: axis.input, padding, ..axis })
-        };
-        let (height, width) = (turn(height)?, turn(width)?);
+        let turned = turned(gather.problem, gather.columns)?;
         let is_asked_for = matches!(algorithm, Algorithm::TallWindows | Algorithm::WindowsInParts(_));
-        if !(is_asked_for || algorithm == Algorithm::Auto) || groups != 1 {
+        if !(is_asked_for || algorithm == Algorithm::Auto) || turned.groups != 1 {
             return None;
         }
-        let turned =
-            Convolution { images, groups, channels: filters, filters: gather.columns, height, width };
         let (kernels, pass) = (windows::kernels(T::DTYPE)?, Pass::new(stream, turned)?.reversed());
         if is_asked_for {
             return pass.is_large().then_some(Self { kernels, pass, algorithm });
@@ -84,5 +87,48 @@ impl Turned {
             let (pass, plain) = ((self.pass, self.algorithm), (None, Activation::None));
             by_windows::<T>(stream, self.kernels, pass, [gradient, &turned], plain, out)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::turned;
+    use crate::ops::conv::check::Problem;
+    use crate::ops::conv::depth_to_space::DepthToSpace;
+    use crate::ops::conv::maps::Walk;
+    use crate::ops::conv::{Algorithm, Conv2d};
+    use crate::tensor::Shape;
+    use conv::problem::Convolution;
+
+    /// The copy engine goes on in the next line behind the map's last window, kernels behind the problem's.
+    fn check(problem: Convolution) {
+        let Some(Walk { sides, counts, strides, lower, upper, .. }) = Walk::new(&problem) else { return };
+        for i in [0, 1] {
+            let beyond = i64::from(sides[i]) - 1 + i64::from(upper[i]) - i64::from(lower[i]);
+            assert_eq!(beyond / i64::from(strides[i]) + 1, i64::from(counts[i]), "{problem:?}");
+        }
+    }
+
+    fn problem(side: usize, filter: usize, stride: usize, padding: usize) -> Option<Problem> {
+        let op = Conv2d { stride: [stride; 2], padding: [padding; 2], ..Conv2d::default() };
+        let filters = Shape::of("", &[64, filter, filter, 4]).ok()?;
+        op.problem_of("", [1, side, side, 4], &filters).ok()
+    }
+
+    #[test]
+    fn a_map_has_the_windows_of_its_problem() {
+        let mut by_classes = 0;
+        for (side, filter) in (8..=20).flat_map(|side| (1..8).map(move |filter| (side, filter))) {
+            for (stride, padding) in (1..=3).flat_map(|stride| (0..5).map(move |padding| (stride, padding))) {
+                let Some(of) = problem(side, filter, stride, padding) else { continue };
+                check(of.shape);
+                turned(of.shape, 8).into_iter().for_each(check);
+                if let Some(classes) = DepthToSpace::new(Algorithm::Auto, &of) {
+                    turned(classes.problem.shape, 8).into_iter().for_each(check);
+                    by_classes += 1;
+                }
+            }
+        }
+        assert!(by_classes > 100, "what the test is about: {by_classes}");
     }
 }
