@@ -204,7 +204,8 @@ impl Conv2d {
     /// The gradient of [`forward`](Conv2d::forward)'s input, images of `sides` (height and width), from that
     /// of its result without an activation: `[images, height, width, channels]`.
     ///
-    /// Windows that a position is not in have no part in it.
+    /// Windows that a position is not in have no part in it. Where there is no window, some algorithms
+    /// multiply a tap by zeros: a NaN or an infinity of a filter may come into such a position too.
     ///
     /// # Errors
     /// As [`forward`](Conv2d::forward).
