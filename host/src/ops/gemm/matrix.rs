@@ -312,7 +312,11 @@ fn of_layout(layout: &Layout) -> Result<Shape> {
         dense: false,
     };
     match (layout.shape().sides(), layout.strides()) {
-        (&[rows, columns], &[row, column]) => Ok(shape([1, rows, columns], [0, row, column])),
+        (&[rows, columns], &[row, column]) => {
+            // Of a batch: behind all lines, as without a tensor.
+            let matrix = rows.saturating_mul(row).max(columns.saturating_mul(column));
+            Ok(shape([1, rows, columns], [matrix, row, column]))
+        }
         (&[batch, rows, columns], &[matrix, row, column]) => {
             Ok(shape([batch, rows, columns], [matrix, row, column]))
         }
