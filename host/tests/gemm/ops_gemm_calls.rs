@@ -3,7 +3,7 @@
 use crate::refusal::subject;
 use half::{bf16, f16};
 use ironwarp::ops::gemm::{Activation, Kernel, Matmul, Matrix, MatrixMut, Packed, Repack, candidates};
-use ironwarp::{Device, DeviceBuffer, Error, Stream};
+use ironwarp::{DType, Device, DeviceBuffer, Error, Stream, Tensor};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -125,6 +125,22 @@ fn memory_that_the_shape_leaves() -> Outcome {
     Ok(())
 }
 
+/// A batch of a tensor's matrix lies behind it, as one of a buffer does.
+#[test]
+fn batches_of_a_tensor_without_their_elements() -> Outcome {
+    let memory = Memory::new()?;
+    let x = Tensor::zeros(&memory.stream, &[6, 8], DType::F16)?;
+    for view in [x.clone(), x.slice(1, 0..4)?, x.permute(&[1, 0])?] {
+        let (rows, k) = (view.shape().sides()[0], view.shape().sides()[1]);
+        let mut c = DeviceBuffer::<f16>::zeroed(&memory.stream, 2 * rows * 6)?;
+        let to = MatrixMut::new::<f16>(&mut c, rows, 6).batch(2);
+        let product = Matmul::new(Matrix::of(&view)?.batch(2), memory.matrix(k, 6).batch_by(2, 0), to);
+        let error = product.run(&memory.stream).unwrap_err();
+        assert!(matches!(error, Error::Length { what: "A", .. }), "{error}");
+    }
+    Ok(())
+}
+
 #[test]
 fn results_that_overlap_themselves() -> Outcome {
     refused_operands("C", a, b, |c| c.leading(5))?;
@@ -208,6 +224,13 @@ fn copies_that_are_none() -> Outcome {
     for matrix in long {
         let error = Packed::new(&memory.stream, matrix, Repack::Rows).unwrap_err();
         assert_eq!(about(&error), "columns", "{error}");
+    }
+    // No product takes these.
+    let doubles = DeviceBuffer::<f64>::zeroed(&memory.stream, 32)?;
+    for matrix in [Matrix::new::<f64>(&doubles, 4, 8), Matrix::new::<i32>(memory.ints.slice(..32)?, 4, 8)] {
+        let error = Packed::new(&memory.stream, matrix, Repack::Rows).unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument { argument: "the matrix", .. }), "{error}");
+        assert_eq!(about(&error), "the matrix", "{error}");
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::stream::Stream;
+use crate::tensor::DType;
 
 use super::OPERATION;
 use super::epilogue::Epilogue;
@@ -104,18 +105,19 @@ impl<'a> Matmul<'a> {
 
     fn check_types(&self) -> Result<()> {
         let all = [("A", self.a.dtype), ("B", self.b.dtype), ("C", self.c.dtype)];
-        for (argument, dtype) in all.into_iter().chain(self.epilogue.dtypes()) {
-            if super::device_type(dtype).is_none() {
-                return Err(invalid(
-                    argument,
-                    format!("of {dtype}"),
-                    "f32, f16, bf16, f8_e4m3 or f8_e5m2".to_owned(),
-                    "convert it first",
-                ));
-            }
-        }
-        Ok(())
+        all.into_iter()
+            .chain(self.epilogue.dtypes())
+            .try_for_each(|(argument, dtype)| check_type(argument, dtype))
     }
+}
+
+/// Products have operands of this type.
+pub(super) fn check_type(argument: &'static str, dtype: DType) -> Result<()> {
+    if super::device_type(dtype).is_some() {
+        return Ok(());
+    }
+    let wanted = "f32, f16, bf16, f8_e4m3 or f8_e5m2".to_owned();
+    Err(invalid(argument, format!("of {dtype}"), wanted, "convert it first"))
 }
 
 pub(super) fn expect_length(what: &'static str, expected: usize, got: usize) -> Result<()> {

@@ -13,7 +13,7 @@ use crate::memory::{DeviceBuffer, DeviceView, DeviceViewMut};
 use crate::stream::Stream;
 use crate::tensor::DType;
 
-use super::check::invalid;
+use super::check::{check_type, invalid};
 use super::config::Repack;
 use super::matrix::{Matrix, ROW_ALIGNMENT, Shape};
 use super::problem::{Operand, Order, side};
@@ -36,9 +36,10 @@ impl Packed {
     ///
     /// # Errors
     /// [`Error::Length`] when the matrix does not have the elements that its shape says,
-    /// [`Error::InvalidArgument`] when a side is too long, or `to` is [`Repack::No`],
-    /// [`Error::DeviceMismatch`], [`Error::OutOfMemory`], or the driver's error.
+    /// [`Error::InvalidArgument`] for a type that products do not take, when a side is too long, or `to` is
+    /// [`Repack::No`], [`Error::DeviceMismatch`], [`Error::OutOfMemory`], or the driver's error.
     pub fn new(stream: &Stream, matrix: Matrix<'_>, to: Repack) -> Result<Self> {
+        check_type("the matrix", matrix.dtype)?;
         matrix.check("the matrix")?;
         let [packed, _] = repack(stream, [matrix; 2], [to, Repack::No])?;
         packed.ok_or_else(|| {
