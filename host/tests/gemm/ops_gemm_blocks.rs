@@ -172,6 +172,26 @@ fn check_groups(stream: &Stream, n: usize, skip: usize) -> Result<()> {
     Ok(())
 }
 
+/// Without k there are zeros, in groups in their rows alone.
+#[test]
+fn nothing_to_sum_gives_zeros() -> Result<()> {
+    let Some(stream) = open()? else { return Ok(()) };
+    let (m, n) = (9, 24);
+    let (none, no_factors) =
+        (DeviceBuffer::<E4M3>::zeroed(&stream, 0)?, DeviceBuffer::<f32>::zeroed(&stream, 0)?);
+    let (a, b, factors) = (none.view(), none.view(), no_factors.view());
+    let product = BlockScaled { m, n, k: 0, a, factors_a: factors, b, factors_b: factors };
+    let mut c = DeviceBuffer::from_slice(&stream, &vec![bf16::ONE; m * n])?;
+    let offsets = DeviceBuffer::from_slice(&stream, &[2, 5, 5, 7])?;
+    product.run_grouped::<i32>(&stream, &offsets, &mut c)?;
+    let want: Vec<bf16> =
+        (0..m * n).map(|i| if (2..7).contains(&(i / n)) { bf16::ZERO } else { bf16::ONE }).collect();
+    assert_eq!(c.to_vec(&stream)?, want);
+    product.run(&stream, &mut c)?;
+    assert_eq!(c.to_vec(&stream)?, vec![bf16::ZERO; m * n]);
+    Ok(())
+}
+
 #[test]
 fn wrong_calls_say_what_is_wrong() -> Result<()> {
     let Some(stream) = open()? else { return Ok(()) };

@@ -17,8 +17,8 @@ use crate::tensor::{DType, Element};
 
 use super::check::invalid;
 use super::epilogue::{Epilogue, Vector};
-use super::grouped::{check_offsets, most_tiles, of_kind};
-use super::matrix::{Matrix, ROW_ALIGNMENT};
+use super::grouped::{GroupedMatmul, check_offsets, most_tiles, of_kind};
+use super::matrix::{Matrix, MatrixMut, ROW_ALIGNMENT};
 use super::problem::side;
 use super::sm90::{self, ARCH, BOX, Groups, K_BYTES, Launch, Read, Scales, in_units, map, paired};
 
@@ -118,7 +118,7 @@ impl BlockScaled<'_> {
         unsafe { sm90::launch(stream, index, blocks, launched) }
     }
 
-    /// Queues the products of groups of rows, as [`GroupedMatmul`](super::GroupedMatmul) does: rows
+    /// Queues the products of groups of rows, as [`GroupedMatmul`] does: rows
     /// `offsets[g]..offsets[g + 1]` of A by matrix `g` of B. There are `groups + 1` offsets, i32 or i64; `b`
     /// is `[groups, n, k]` and `factors_b` `[groups, n / 128 rounded up, k / 128 rounded up]`.
     ///
@@ -143,8 +143,11 @@ impl BlockScaled<'_> {
             return Ok(());
         }
         if self.k == 0 {
-            let got = "0".to_owned();
-            return Err(invalid("k", got, "at least 1, with groups".to_owned(), "fill C with zeros instead"));
+            // Zeros in the rows of groups.
+            let a = Matrix::new::<E4M3>(self.a, self.m, 0);
+            let b = Matrix::new::<E4M3>(self.b, self.n, 0).batch(groups).transposed();
+            let c = MatrixMut::new::<bf16>(c, self.m, self.n);
+            return GroupedMatmul::new::<T>(a, b, offsets, c).run(stream);
         }
         let Some((index, entry)) = of_kind(Kind::BlockScaledGrouped).next() else { return Ok(()) };
         let blocks = blocks(stream, most_tiles(entry, self.m, self.n, groups)? as usize);
