@@ -54,7 +54,7 @@ pub(super) fn counts(clusters: u32, resident: u32, stages: u32) -> impl Iterator
 }
 
 /// Stages of each part but perhaps the last one, which has fewer.
-fn stages_of(problem: &Problem, count: u32, block_k: u32) -> u32 {
+pub(super) fn stages_of(problem: &Problem, count: u32, block_k: u32) -> u32 {
     problem.k.div_ceil(block_k).div_ceil(count)
 }
 

@@ -206,7 +206,9 @@ fn in_parts(whole: &Candidate, work: Work<'_>, sink: &mut dyn CandidateSink) {
     let [.., block_k] = entry.block;
     let (tiles, stages) = (clusters(entry, width, view, problem.batch), problem.k.div_ceil(block_k));
     for count in split_k::counts(tiles, resident(entry, device), stages) {
-        if in_shares && count > MOST_PARTS_IN_SHARES {
+        // A share without a stage of its own would take one of the next part.
+        let has_empty_shares = split_k::stages_of(problem, count, block_k) < entry.cluster[2];
+        if in_shares && (count > MOST_PARTS_IN_SHARES || has_empty_shares) {
             continue;
         }
         let Some(parts) = split_k::cut_each(problem, count, block_k) else { continue };

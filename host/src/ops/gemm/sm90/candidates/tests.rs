@@ -1,11 +1,13 @@
 //! Rules by which kernels are offered.
 
 use super::{
-    Source, View, box_of, f32_by_tma, is_by_column, is_copied, is_plain, raster_group, resident, source,
+    Source, View, Work, box_of, f32_by_tma, in_parts, is_by_column, is_copied, is_plain, raster_group,
+    resident, source,
 };
 use crate::ops::gemm::EpilogueDesc;
+use crate::ops::gemm::config::{Candidate, Config, Kernel, Repack};
 use crate::ops::gemm::problem::{Operand, Order, Precision, Problem};
-use crate::ops::gemm::select::DeviceCapabilities;
+use crate::ops::gemm::select::{All, DeviceCapabilities};
 use crate::tensor::DType;
 use gemm::epilogue::Activation;
 use gemm::sm90::instances::{Entry, Kind, TABLE};
@@ -132,4 +134,30 @@ fn what_is_brought_is_added_by_columns() {
     assert!(!of(EpilogueDesc { source: true, ..with(c) }));
     assert!(!of(EpilogueDesc { activation: Activation::Gelu, ..with(c) }));
     assert!(!of(EpilogueDesc { amax: true, ..with(c) }));
+}
+
+/// A share without a stage of its own would add one of the next part's.
+#[test]
+fn parts_in_shares_have_a_stage_for_each() {
+    let entry = TABLE.iter().find(|entry| entry.cluster[2] > 1 && entry.consumers > 1).unwrap();
+    let lies = Operand { dtype: DType::BF16, order: Order::Rows, leading: 0, batch_stride: 0, alignment: 16 };
+    let (precision, epilogue) = (Precision::F32, EpilogueDesc::default());
+    let mut offered = 0;
+    for stages in 2..=16 {
+        let [block_m, width, block_k] = entry.block;
+        let (m, k) = (16 * block_m, stages * block_k);
+        let problem = Problem { m, n: width, k, batch: 1, a: lies, b: lies, c: lies, precision, epilogue };
+        let (view, device) = (View::new(&problem, false), &DeviceCapabilities::H200);
+        let work = Work { entry, width, view: &view, problem: &problem, copies: [Repack::No; 2], device };
+        // No estimate keeps any of them away.
+        let config = Config::new(Kernel::Sm90(0), entry.block, 1);
+        let whole = Candidate { config, estimate_us: f64::INFINITY, why: "" };
+        let mut all = All::default();
+        in_parts(&whole, work, &mut all);
+        for Candidate { config, .. } in &all.candidates {
+            assert!(stages.div_ceil(config.split_k) >= entry.cluster[2], "{config} of {stages} stages");
+        }
+        offered += all.candidates.len();
+    }
+    assert!(offered > 0, "what the test is about");
 }
