@@ -19,7 +19,7 @@ use super::backend::BACKENDS;
 use super::bands;
 use super::check::invalid;
 use super::config::{Band, Candidate, Choice, Config, Rejection};
-use super::problem::Problem;
+use super::problem::{MAX_SIDE, Problem};
 use super::sm90;
 
 /// The properties of a device that kernels ask for.
@@ -100,8 +100,24 @@ impl CandidateSink for All {
 }
 
 fn ask(problem: &Problem, device: &Device, sink: &mut impl CandidateSink) {
-    let capabilities = DeviceCapabilities::of(device);
-    BACKENDS.iter().for_each(|backend| (backend.candidates)(problem, &capabilities, sink));
+    ask_about(problem, &DeviceCapabilities::of(device), sink);
+}
+
+fn ask_about(problem: &Problem, device: &DeviceCapabilities, sink: &mut impl CandidateSink) {
+    if can_be(problem) {
+        BACKENDS.iter().for_each(|backend| (backend.candidates)(problem, device, sink));
+    }
+}
+
+/// Elements of C at most: there are no more addresses.
+const MOST_ELEMENTS: u64 = 1 << 48;
+
+/// Whether there can be such a product: others leave no room to round up, and to count blocks.
+fn can_be(problem: &Problem) -> bool {
+    let Problem { m, n, k, batch, .. } = *problem;
+    let elements = u64::from(m).checked_mul(n.into()).and_then(|matrix| matrix.checked_mul(batch.into()));
+    let is_counted = elements.is_some_and(|elements| elements <= MOST_ELEMENTS);
+    is_counted && [m, n, k, batch].into_iter().all(|side| side <= MAX_SIDE)
 }
 
 /// The configuration that a problem gets on a device.
@@ -169,7 +185,8 @@ pub(super) fn explain(problem: &Problem, device: &Device, config: Config, source
     Ok(Choice { problem: *problem, config, why, source, terms, candidates, rejections })
 }
 
-/// Every configuration that can do a problem on a device, the likely fastest first.
+/// Every configuration that can do a problem on a device, the likely fastest first; none where a side is
+/// longer than products may have, or C larger than memory can be.
 pub fn candidates(problem: &Problem, device: &Device) -> Vec<Candidate> {
     all(problem, device).candidates
 }
@@ -227,7 +244,9 @@ fn wanted() -> Result<Option<&'static str>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{DEFAULT_MEMORY_RATE, memory_rate};
+    use super::{All, DEFAULT_MEMORY_RATE, DeviceCapabilities, MOST_ELEMENTS, ask_about, memory_rate};
+    use crate::ops::gemm::problem::{EpilogueDesc, MAX_SIDE, Operand, Order, Precision, Problem};
+    use crate::tensor::DType;
 
     #[test]
     fn memory_is_as_fast_as_its_bus() {
@@ -235,5 +254,36 @@ mod tests {
         assert!((memory_rate(2_619_000, 5120) / 3.352e6 - 1.0).abs() < 1e-3);
         assert!((memory_rate(3_201_000, 6144) / 4.917e6 - 1.0).abs() < 1e-3);
         assert_eq!(memory_rate(0, 0), DEFAULT_MEMORY_RATE);
+    }
+
+    /// Every side of every length, in no panic of a debug build.
+    #[test]
+    fn any_sides_can_be_asked_about() {
+        const SIDES: [u32; 6] = [0, 1, 8, 1 << 30, MAX_SIDE, u32::MAX];
+        let sides = || SIDES.into_iter();
+        for (m, n) in sides().flat_map(|m| sides().map(move |n| (m, n))) {
+            for (k, batch) in sides().flat_map(|k| [0, 1, 65_535, MAX_SIDE, u32::MAX].map(|batch| (k, batch)))
+            {
+                for (dtype, [a, b]) in [
+                    (DType::BF16, [Order::Rows, Order::Columns]),
+                    (DType::BF16, [Order::Columns, Order::Rows]),
+                    (DType::F32, [Order::Rows; 2]),
+                    (DType::F8E4M3, [Order::Rows, Order::Columns]),
+                ] {
+                    let of =
+                        |order| Operand { dtype, order, leading: 1 << 31, batch_stride: 0, alignment: 16 };
+                    let (a, b, c, epilogue) = (of(a), of(b), of(Order::Rows), EpilogueDesc::default());
+                    for precision in [Precision::F32, Precision::Tf32] {
+                        let problem = Problem { m, n, k, batch, a, b, c, precision, epilogue };
+                        let mut all = All::default();
+                        ask_about(&problem, &DeviceCapabilities::H200, &mut all);
+                        let is_longer = [m, n, k, batch].contains(&u32::MAX);
+                        let elements = u128::from(m) * u128::from(n) * u128::from(batch);
+                        let is_none = is_longer || elements > u128::from(MOST_ELEMENTS);
+                        assert_eq!(all.candidates.is_empty(), is_none, "{problem}");
+                    }
+                }
+            }
+        }
     }
 }

@@ -162,21 +162,21 @@ fn lacks(problem: &Problem, device: &DeviceCapabilities) -> Option<&'static str>
 /// The copies, and the ends of tiles. Full waves of blocks share the memory, those of the last one have more
 /// each.
 fn estimate_us(width: Width, problem: &Problem, device: &DeviceCapabilities) -> f64 {
-    let sm_count = device.sm_count.max(1);
-    let tiles = width.tiles(problem.n) * problem.batch;
+    let sm_count = u64::from(device.sm_count.max(1));
+    let tiles = u64::from(width.tiles(problem.n)) * u64::from(problem.batch);
     let (columns, rows) = (f64::from(width.columns()), f64::from(problem.m));
     let line = f64::from(problem.k) * problem.b.dtype.size() as f64;
     let rate = if problem.b.dtype.size() == 1 { NARROW_BLOCK_BYTES_PER_US } else { BLOCK_BYTES_PER_US };
-    let wave = |blocks: u32| {
-        let share = READ * device.memory_rate / f64::from(blocks.max(1));
+    let wave = |blocks: u64| {
+        let share = READ * device.memory_rate / blocks.max(1) as f64;
         let busy = line * ((columns + CACHED * rows) / share).max((columns + rows) / rate);
         if blocks == 0 { 0.0 } else { busy }
     };
-    let time = f64::from(tiles / sm_count) * wave(sm_count) + wave(tiles % sm_count);
+    let time = (tiles / sm_count) as f64 * wave(sm_count) + wave(tiles % sm_count);
     let leading = problem.b.leading * problem.b.dtype.size() as u64;
     let straddling = if leading.is_multiple_of(SECTOR_BYTES) { 1.0 } else { STRADDLING };
     let copies = straddling * time / efficiency(width, problem.b.order);
-    let followed = f64::from(tiles.div_ceil(sm_count)) - 1.0;
+    let followed = tiles.div_ceil(sm_count) as f64 - 1.0;
     let followed_us = if problem.batch > 1 { BEGUN_US } else { FOLLOWED_US };
     let is_added_to = problem.epilogue.residual.is_some() || problem.epilogue.source;
     let added_us = if is_added_to { ADDED_US + ADDED_COLUMN_US * columns } else { 0.0 };
