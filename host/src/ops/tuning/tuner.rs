@@ -18,7 +18,7 @@ use super::records::{self, Place, Record, Records, Unusable};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tuning {
     /// Measures it at its first call: waits for the device, and takes memory for other results. Without that
-    /// memory it takes what the call's own `run` would, and keeps no record.
+    /// memory it takes what the call's own `run` would, keeps no record, and tries again at the next call.
     #[default]
     Measure,
     /// Takes what the call's own `run` would. Nothing is measured, so with the same records the same problem
@@ -177,10 +177,11 @@ impl Tuner {
             (None, Tuning::Measure) => {
                 let [reason, hint] = CAPTURED;
                 stream.must_not_be_captured("tuning", reason, hint)?;
-                match measure(stream, call, task)? {
-                    Some((config, microseconds)) => (config, self.keep(task, config, microseconds)),
-                    None => (task.choice(&self.device)?, Ok(())),
-                }
+                let Some((config, microseconds)) = measure(stream, call, task)? else {
+                    // The next call may find the memory.
+                    return Ok((task.choice(&self.device)?, Ok(())));
+                };
+                (config, self.keep(task, config, microseconds))
             }
         };
         self.remember(task, config);
