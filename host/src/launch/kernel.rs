@@ -138,20 +138,26 @@ impl FunctionCache {
 
     /// The same, as a handle of its own.
     fn get_shared(&self, device: &Device, kernel: Wanted) -> Result<Arc<FunctionInner>> {
-        let found = self.found.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(function) = found.functions.get(&kernel.key()) {
-            return Ok(function.clone());
+        loop {
+            let found = self.found.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(function) = found.functions.get(&kernel.key()) {
+                return Ok(function.clone());
+            }
+            let epoch = self.epoch.load(Ordering::Relaxed);
+            drop(found);
+            let Wanted { name, family, link } = kernel;
+            if device.is_software() {
+                link();
+            }
+            let module = Module::of_kernel(device, family, name)?;
+            let function = Arc::new(FunctionInner::find(device, module.inner(), name)?.kept());
+            let mut found = self.found.write().unwrap_or_else(PoisonError::into_inner);
+            // If a family was loaded meanwhile, this may be the kernel of the one before it.
+            if self.epoch.load(Ordering::Relaxed) == epoch {
+                // Another thread may have been first: then its entry stays.
+                return Ok(found.functions.entry(kernel.key()).or_insert(function).clone());
+            }
         }
-        drop(found);
-        let Wanted { name, family, link } = kernel;
-        if device.is_software() {
-            link();
-        }
-        let module = Module::of_kernel(device, family, name)?;
-        let function = Arc::new(FunctionInner::find(device, module.inner(), name)?.kept());
-        // Another thread may have been first: then its entry stays.
-        let mut found = self.found.write().unwrap_or_else(PoisonError::into_inner);
-        Ok(found.functions.entry(kernel.key()).or_insert(function).clone())
     }
 
     /// Forgets all kernels, so that the next look-ups find those of a newly loaded family.
@@ -293,7 +299,37 @@ impl Module {
 
 #[cfg(test)]
 mod tests {
-    use super::OWN_FAMILIES;
+    use std::sync::LazyLock;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::{FunctionCache, OWN_FAMILIES, Wanted};
+    use crate::device::Device;
+
+    static CACHE: LazyLock<FunctionCache> = LazyLock::new(FunctionCache::default);
+    static LOOK_UPS: AtomicU32 = AtomicU32::new(0);
+
+    /// Runs between the look at the cache and the entry in it: the first time a family is loaded there.
+    fn load_a_family_meanwhile() {
+        cuda_std::kernel::link::<basic::saxpy::saxpy>();
+        if LOOK_UPS.fetch_add(1, Ordering::Relaxed) == 0 {
+            CACHE.clear();
+        }
+    }
+
+    #[test]
+    fn what_was_found_before_a_family_was_loaded_is_not_kept() -> crate::Result<()> {
+        let device = Device::open(0)?;
+        if !device.is_software() {
+            testkit::skip("kernels are linked for the software device alone");
+            return Ok(());
+        }
+        let wanted = Wanted { link: load_a_family_meanwhile, ..Wanted::of::<basic::saxpy::saxpy>() };
+        let found = CACHE.get_shared(&device, wanted)?;
+        assert_eq!(LOOK_UPS.load(Ordering::Relaxed), 2, "it was not looked up again");
+        assert!(std::sync::Arc::ptr_eq(&found, &CACHE.get_shared(&device, wanted)?));
+        assert_eq!(LOOK_UPS.load(Ordering::Relaxed), 2);
+        Ok(())
+    }
 
     #[test]
     fn every_kernel_package_of_this_library_is_its_own() {
