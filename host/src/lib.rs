@@ -60,6 +60,7 @@ pub mod ops;
 pub mod parallel;
 mod ptx;
 mod raw;
+mod replace;
 mod stream;
 pub mod sys;
 pub mod tensor;

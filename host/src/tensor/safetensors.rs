@@ -17,10 +17,9 @@
 //! ```
 
 use std::borrow::Cow;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use safetensors::{SafeTensorError, View};
@@ -28,6 +27,7 @@ use safetensors::{SafeTensorError, View};
 use super::tensor::room_on_host;
 use super::{DType, Shape, Tensor, TensorError};
 use crate::error::{Error, Result};
+use crate::replace::replace;
 use crate::stream::Stream;
 
 /// Bytes in front of the header: its length.
@@ -138,9 +138,9 @@ impl TensorFile {
     }
 }
 
-/// Writes named tensors to a file, which is replaced at once when all is written. It keeps its permissions,
-/// and a link to it stays one; a new file has those that the process gives to new files. Waits for `stream`
-/// and earlier writers; the tensors' data is on the host while this runs.
+/// Writes named tensors to a file, which is replaced at once when all is on disk. It keeps its permissions,
+/// and a link to it stays one; a new file has those that the process gives to new files. Waits for `stream`,
+/// earlier writers, and the disk; the tensors' data is on the host while this runs.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for a name given twice or `__metadata__`, which the format has for itself,
@@ -176,32 +176,6 @@ pub fn save(stream: &Stream, path: impl AsRef<Path>, tensors: &[(&str, &Tensor)]
         SafeTensorError::IoError(source) => Error::FileWrite { path: path.to_owned(), source },
         other => refused(other.to_string()),
     })
-}
-
-/// Has a file written beside the one at `path`, whose place and permissions it then takes.
-fn replace(
-    path: &Path,
-    write: impl FnOnce(&Path) -> Result<(), SafeTensorError>,
-) -> Result<(), SafeTensorError> {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    // Where a link leads.
-    let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let (process, number) = (std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-    let mut name = whole.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{process}-{number}.unfinished"));
-    let new = whole.with_file_name(name);
-    // Made here for the permissions of new files: the format's writer lets nobody else read its own.
-    let made = File::create(&new).and_then(|file| fs::metadata(&whole).or_else(|_| file.metadata()));
-    let written = made.map_err(SafeTensorError::from).and_then(|like| {
-        write(&new)?;
-        fs::set_permissions(&new, like.permissions())?;
-        Ok(fs::rename(&new, &whole)?)
-    });
-    if written.is_err() {
-        // The error of the write is the one to report.
-        let _ = fs::remove_file(&new);
-    }
-    written
 }
 
 /// A tensor's data on its way to the file.

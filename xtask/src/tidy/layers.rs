@@ -13,6 +13,7 @@ const LAYERS: &[&str] = &[
     "sys",
     "raw",
     "environment",
+    "replace",
     "device",
     "stream",
     "memory",

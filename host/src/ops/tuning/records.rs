@@ -6,14 +6,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Map, Value, json};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::replace::replace;
 
 /// Name and version of the file's format.
 const FORMAT: &str = "ironwarp tuner records";
@@ -99,12 +100,6 @@ fn is_something_else(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
 }
 
-/// Where a link leads, there may be no file yet; else `path` itself.
-fn leads_to(path: &Path) -> PathBuf {
-    let linked = || fs::read_link(path).map(|to| path.with_file_name(to));
-    fs::canonicalize(path).or_else(|_| linked()).unwrap_or_else(|_| path.to_owned())
-}
-
 fn parse(bytes: &[u8], place: &Place) -> Result<Records, Unusable> {
     let corrupt = |what: &str| Unusable::Corrupt(what.to_owned());
     let file: Value = serde_json::from_slice(bytes).map_err(|error| Unusable::Corrupt(error.to_string()))?;
@@ -140,15 +135,13 @@ fn record(value: &Value) -> Result<Record, Unusable> {
 /// old file or the new one. Of two processes that save at once the last one wins. A link stays, and what it
 /// leads to is written.
 pub(super) fn save(path: &Path, place: &Place, records: &Records) -> Result<()> {
-    /// Tuners of this process that save at the same time would lose each other's records, or rename each
-    /// other's half-written files.
+    /// Tuners of this process that save at the same time would lose each other's records.
     static SAVING: Mutex<()> = Mutex::new(());
     let _saving = SAVING.lock().unwrap_or_else(PoisonError::into_inner);
     let failed = |source| Error::FileWrite { path: path.to_owned(), source };
     if is_something_else(path) {
         return Err(failed(io::Error::other(NO_FILE)));
     }
-    let path = &leads_to(path);
     let mut all = load(path, place).unwrap_or_default();
     all.extend(records.iter().map(|(problem, record)| (problem.clone(), record.clone())));
     let mut file = Map::new();
@@ -162,19 +155,8 @@ pub(super) fn save(path: &Path, place: &Place, records: &Records) -> Result<()> 
         })
         .collect();
     file.insert("records".to_owned(), Value::Object(records));
-    // Other processes that save at the same time write to files of their own.
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}", std::process::id()));
-    let beside = path.with_file_name(name);
-    let written = fs::File::create(&beside).and_then(|mut out| {
-        writeln!(out, "{:#}", Value::Object(file))?;
-        out.sync_all()
-    });
-    written.and_then(|()| fs::rename(&beside, path)).map_err(|error| {
-        // It may not be there; what matters is the first error.
-        let _ = fs::remove_file(&beside);
-        failed(error)
-    })
+    let text = format!("{:#}\n", Value::Object(file));
+    replace(path, |new| fs::write(new, text)).map_err(failed)
 }
 
 #[cfg(test)]
