@@ -88,6 +88,7 @@ impl Store {
             connections: Vec::new(),
             shared: Arc::clone(&shared),
             failed: None,
+            listens: None,
         };
         let thread =
             std::thread::Builder::new().name("ironwarp store".to_owned()).spawn(move || server.run());
@@ -162,6 +163,8 @@ struct Server {
     shared: Arc<Mutex<Shared>>,
     /// When the job failed.
     failed: Option<Instant>,
+    /// When the system may take connections again: before that the loop does not wait for any.
+    listens: Option<Instant>,
 }
 
 struct Connection {
@@ -217,7 +220,8 @@ impl Server {
 
     fn wait(&self) {
         let reads = PollFlags::IN;
-        let listening = std::iter::once(PollFd::new(&self.listener, reads));
+        let listens = self.listens.is_none_or(|listens| listens <= Instant::now());
+        let listening = listens.then(|| PollFd::new(&self.listener, reads)).into_iter();
         let others = self.connections.iter().map(|connection| {
             let writes = if connection.unsent.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
             PollFd::new(&connection.stream, reads | writes)
@@ -233,7 +237,16 @@ impl Server {
     fn accept(&mut self, now: Instant) {
         // Not more than can be looked at in a turn.
         for _ in 0..SPARE {
-            let Ok((stream, _)) = self.listener.accept() else { return };
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Without descriptors the next connection stays there, and would end each wait at once.
+                    use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
+                    let is_usual = matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted);
+                    self.listens = (!is_usual).then(|| now + TICK);
+                    return;
+                }
+            };
             let Ok(nonce) = random() else { return };
             if stream.set_nonblocking(true).is_err() || stream.set_nodelay(true).is_err() {
                 continue;

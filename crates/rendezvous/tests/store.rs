@@ -1,7 +1,9 @@
 //! Stores and clients over loopback, in one process.
 
-use std::io::{Read as _, Write as _};
+use std::fs::File;
+use std::io::{Read as _, Seek as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,6 +12,7 @@ use ironwarp_rendezvous::{
     Address, Cause, Client, Error, Failure, MAX_KEY, MAX_VALUE, Options, Refusal, Store, StoreOptions, Token,
     World, read_records,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use testkit::Random;
 
 /// Long enough for a busy machine, short enough to wait for.
@@ -413,4 +416,40 @@ fn timeouts_of_nothing_are_refused() {
     );
     let forever = Options { join_timeout: Some(Duration::MAX), ..options() };
     assert!(matches!(Client::join(&World::alone(), &forever), Err(Error::Option { .. })));
+}
+
+/// A connection that the system has no descriptor for waits; the store does not spin meanwhile.
+#[test]
+fn a_store_without_descriptors_rests() -> std::io::Result<()> {
+    testkit::own_process!();
+    let store = store(1);
+    let mut times = File::open("/proc/self/stat")?;
+    // The lowest number that is free is the client's, and the last one.
+    let free = File::open("/proc/self/stat")?.as_raw_fd() as u64;
+    let before = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(free + 1), ..before })?;
+    let mut client = TcpStream::connect(store.address())?;
+    let began = ticks(&mut times)?;
+    thread::sleep(Duration::from_secs(1));
+    let taken = ticks(&mut times)? - began;
+    assert!(taken < 10, "{taken} hundredths of a second of work in one");
+    // As soon as there are some it is heard.
+    setrlimit(Resource::Nofile, before)?;
+    client.set_read_timeout(Some(TIMEOUT))?;
+    client.read_exact(&mut [0])
+}
+
+/// How long this process has worked so far, in the system's ticks, of which a second has 100.
+fn ticks(stat: &mut File) -> std::io::Result<u64> {
+    let mut text = String::new();
+    stat.rewind()?;
+    stat.read_to_string(&mut text)?;
+    let behind_the_name = text.rsplit(')').next().unwrap_or_default();
+    // The 14th and 15th of all fields, in user mode and in the kernel.
+    Ok(behind_the_name
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|ticks| ticks.parse::<u64>().ok())
+        .sum())
 }
