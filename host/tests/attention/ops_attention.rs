@@ -154,6 +154,11 @@ fn tensors() -> Outcome {
     let by_heads = |x: &Tensor| x.transpose(1, 2);
     let got = by_heads(&q)?.scaled_dot_product_attention(&by_heads(&k)?, &by_heads(&v)?, true, 0.25)?;
     bitwise_equal("method", &by_heads(&got)?.to_vec::<bf16>(&stream)?, &want)?;
+    let turned = |x: &Tensor| x.transpose(0, 1);
+    let one = |x: &Tensor| turned(&x.select(0, 1)?);
+    let got = one(&q)?.scaled_dot_product_attention(&one(&k)?, &one(&v)?, true, 0.25)?;
+    assert_eq!(got.shape().sides(), [4, 21, 24]);
+    bitwise_equal("without a batch", &turned(&got)?.to_vec::<bf16>(&stream)?, &want[len / 2..])?;
     Ok(())
 }
 

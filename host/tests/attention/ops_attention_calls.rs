@@ -178,7 +178,16 @@ fn tensors() -> Outcome {
     let bytes = of(&SIDES, DType::U8)?;
     let error = attention(&stream, &bytes, &bytes, &bytes, Options::default()).expect_err("bytes");
     assert_eq!(about(&error), "the queries", "{error}");
-    assert!(flat.scaled_dot_product_attention(&flat, &flat, false, None).is_err());
+    assert!(error.to_string().contains("the queries are of u8, wanted"), "{error}");
+    // The method names the shapes that it takes itself.
+    let [three, four, five] =
+        [&[2, 6, 16][..], &[1, 2, 6, 16], &[1, 1, 2, 6, 16]].map(|x| of(x, DType::BF16));
+    let (three, four, five) = (three?, four?, five?);
+    for [query, key, value] in [[&flat; 3], [&five; 3], [&three, &four, &four], [&four, &four, &three]] {
+        let error = query.scaled_dot_product_attention(key, value, false, None).expect_err("dimensions");
+        let text = error.to_string();
+        assert!(text.contains("heads, rows, head size]") && !text.contains("rows, heads"), "{text}");
+    }
     Ok(())
 }
 
