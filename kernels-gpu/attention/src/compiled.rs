@@ -67,94 +67,96 @@ macro_rules! score_kernels {
         }
 
         $(
-            #[doc = concat!("Attention by `", stringify!($config), "` with `", stringify!($function), "`.")]
-            ///
-            /// # Safety
-            /// As for `attention::sm90::forward::run`; `words` is null, or the lists of this problem.
-            #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
-            #[::cuda_std::kernel(launch_bounds(
-                <$crate::sm90::config::With<$crate::sm90::instances::$config, $function> as $crate::sm90::config::Config>::THREADS,
-                1
-            ))]
-            pub unsafe fn $name(
-                queries: &::cuda_std::tma::TensorMap,
-                keys: &::cuda_std::tma::TensorMap,
-                values: &::cuda_std::tma::TensorMap,
-                output: &::cuda_std::tma::TensorMap,
-                params: $crate::problem::AttentionParams,
-                data: *mut u8,
-                log_sum_exp: *mut f32,
-                sinks: *const f32,
-                first_queries: *const i32,
-                first_keys: *const i32,
-                counter: *mut u32,
-                function: $function,
-                lists: $crate::block_lists::ListParams,
-                words: *const u32,
-            ) {
-                // SAFETY: the caller's contract.
-                unsafe {
-                    $crate::sm90::forward::run::<
-                        $crate::sm90::config::With<$crate::sm90::instances::$config, $function>,
-                    >($crate::sm90::forward::Arguments {
-                        maps: $crate::sm90::forward::Maps { queries, keys, values, output },
-                        params: &params,
-                        packing: $crate::problem::Packing { queries: first_queries, keys: first_keys },
-                        outputs: $crate::sm90::forward::Outputs { data, log_sum_exp },
-                        sinks,
-                        counter,
-                        function: &function,
-                        lists: $crate::block_lists::Lists { words, params: lists },
-                    })
+            $crate::on_sm90! {
+                #[doc = concat!("Attention by `", stringify!($config), "` with `", stringify!($function), "`.")]
+                ///
+                /// # Safety
+                /// As for `attention::sm90::forward::run`; `words` is null, or the lists of this problem.
+                #[::cuda_std::kernel(launch_bounds(
+                    <$crate::sm90::config::With<$crate::sm90::instances::$config, $function> as $crate::sm90::config::Config>::THREADS,
+                    1
+                ))]
+                pub unsafe fn $name(
+                    queries: &::cuda_std::tma::TensorMap,
+                    keys: &::cuda_std::tma::TensorMap,
+                    values: &::cuda_std::tma::TensorMap,
+                    output: &::cuda_std::tma::TensorMap,
+                    params: $crate::problem::AttentionParams,
+                    data: *mut u8,
+                    log_sum_exp: *mut f32,
+                    sinks: *const f32,
+                    first_queries: *const i32,
+                    first_keys: *const i32,
+                    counter: *mut u32,
+                    function: $function,
+                    lists: $crate::block_lists::ListParams,
+                    words: *const u32,
+                ) {
+                    // SAFETY: the caller's contract.
+                    unsafe {
+                        $crate::sm90::forward::run::<
+                            $crate::sm90::config::With<$crate::sm90::instances::$config, $function>,
+                        >($crate::sm90::forward::Arguments {
+                            maps: $crate::sm90::forward::Maps { queries, keys, values, output },
+                            params: &params,
+                            packing: $crate::problem::Packing { queries: first_queries, keys: first_keys },
+                            outputs: $crate::sm90::forward::Outputs { data, log_sum_exp },
+                            sinks,
+                            counter,
+                            function: &function,
+                            lists: $crate::block_lists::Lists { words, params: lists },
+                        })
+                    }
                 }
             }
         )+
 
         $($(
-            #[doc = concat!("Gradients of attention by `", stringify!($backward_config), "` with `", stringify!($function), "`.")]
-            ///
-            /// # Safety
-            /// As for `attention::sm90::backward::main_pass::run`; `words` is null, or the lists of this
-            /// problem.
-            #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
-            #[::cuda_std::kernel(launch_bounds($crate::sm90::backward::config::THREADS, 1))]
-            pub unsafe fn $backward(
-                queries: &::cuda_std::tma::TensorMap,
-                keys: &::cuda_std::tma::TensorMap,
-                values: &::cuda_std::tma::TensorMap,
-                gradients: &::cuda_std::tma::TensorMap,
-                key_gradients: &::cuda_std::tma::TensorMap,
-                value_gradients: &::cuda_std::tma::TensorMap,
-                params: $crate::problem::AttentionParams,
-                logarithms: *const f32,
-                deltas: *const f32,
-                sums: *mut f32,
-                key_rows: *mut u16,
-                value_rows: *mut u16,
-                strides: $crate::backward::ResultStrides,
-                order: *mut u32,
-                first_queries: *const i32,
-                first_keys: *const i32,
-                function: $function,
-                lists: $crate::block_lists::ListParams,
-                words: *const u32,
-            ) {
-                use $crate::{backward::order::Order, sm90::backward::{arguments, instances, main_pass}};
-                // SAFETY: the caller's contract.
-                unsafe {
-                    main_pass::run::<$crate::sm90::config::With<instances::$backward_config, $function>>(
-                        arguments::Arguments {
-                            maps: arguments::Maps { queries, keys, values, gradients, key_gradients, value_gradients },
-                            results: arguments::Results { keys: key_rows, values: value_rows, strides },
-                            queries: arguments::QueryResults::NONE,
-                            params: &params,
-                            packing: $crate::problem::Packing { queries: first_queries, keys: first_keys },
-                            rows: arguments::Statistics32 { logarithms, deltas, sums },
-                            order: Order(order),
-                            lists: $crate::block_lists::Lists { words, params: lists },
-                        },
-                        &function,
-                    )
+            $crate::on_sm90! {
+                #[doc = concat!("Gradients of attention by `", stringify!($backward_config), "` with `", stringify!($function), "`.")]
+                ///
+                /// # Safety
+                /// As for `attention::sm90::backward::main_pass::run`; `words` is null, or the lists of this
+                /// problem.
+                #[::cuda_std::kernel(launch_bounds($crate::sm90::backward::config::THREADS, 1))]
+                pub unsafe fn $backward(
+                    queries: &::cuda_std::tma::TensorMap,
+                    keys: &::cuda_std::tma::TensorMap,
+                    values: &::cuda_std::tma::TensorMap,
+                    gradients: &::cuda_std::tma::TensorMap,
+                    key_gradients: &::cuda_std::tma::TensorMap,
+                    value_gradients: &::cuda_std::tma::TensorMap,
+                    params: $crate::problem::AttentionParams,
+                    logarithms: *const f32,
+                    deltas: *const f32,
+                    sums: *mut f32,
+                    key_rows: *mut u16,
+                    value_rows: *mut u16,
+                    strides: $crate::backward::ResultStrides,
+                    order: *mut u32,
+                    first_queries: *const i32,
+                    first_keys: *const i32,
+                    function: $function,
+                    lists: $crate::block_lists::ListParams,
+                    words: *const u32,
+                ) {
+                    use $crate::{backward::order::Order, sm90::backward::{arguments, instances, main_pass}};
+                    // SAFETY: the caller's contract.
+                    unsafe {
+                        main_pass::run::<$crate::sm90::config::With<instances::$backward_config, $function>>(
+                            arguments::Arguments {
+                                maps: arguments::Maps { queries, keys, values, gradients, key_gradients, value_gradients },
+                                results: arguments::Results { keys: key_rows, values: value_rows, strides },
+                                queries: arguments::QueryResults::NONE,
+                                params: &params,
+                                packing: $crate::problem::Packing { queries: first_queries, keys: first_keys },
+                                rows: arguments::Statistics32 { logarithms, deltas, sums },
+                                order: Order(order),
+                                lists: $crate::block_lists::Lists { words, params: lists },
+                            },
+                            &function,
+                        )
+                    }
                 }
             }
         )+)?

@@ -29,6 +29,21 @@
 // Said here for those packages, whose build does not say it for this one.
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, stdarch_nvptx))]
 
+/// What exists on hosts and in the PTX for sm_90a alone. Macros have it from here: a package of their caller
+/// need not know the `cfg`.
+#[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! on_sm90 {
+    ($($items:tt)*) => { $($items)* };
+}
+#[cfg(all(target_arch = "nvptx64", not(ironwarp_sm = "90a")))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! on_sm90 {
+    ($($items:tt)*) => {};
+}
+
 pub mod backward;
 #[cfg(feature = "kernels")]
 pub mod bias_gradient;

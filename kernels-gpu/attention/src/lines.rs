@@ -1,6 +1,8 @@
 //! Rows in shared memory as tensor cores read them: units of 16 bytes, permuted by the swizzle.
 
-use layout::{UNIT_BYTES, swizzle_units};
+use layout::UNIT_BYTES;
+#[cfg(feature = "kernels")]
+use layout::swizzle_units;
 
 /// The part of a tile in shared memory that a lane reads, two units of 16 bytes after the other.
 #[derive(Clone, Copy)]
@@ -19,6 +21,7 @@ impl Lines {
     }
 
     /// The same of a tile of lines of `bytes` bytes, in the pattern of [`swizzle_units`].
+    #[cfg(feature = "kernels")]
     #[inline(always)]
     pub(crate) const fn of_tile(tile: u32, bytes: u32, line: u32, unit: u32) -> Self {
         Self::new(tile + line * bytes, swizzle_units(unit, line))

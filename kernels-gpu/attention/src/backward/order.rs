@@ -1,5 +1,6 @@
 //! The counts by which blocks of the backward pass on Hopper keep an order; see `sm90::backward::order`.
 
+#[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
 use cuda_std::atomic::intrinsics::atomic_fetch_add_relaxed_u32_device;
 
 /// Parts of dQ of a tile of queries, at most, each with a count of its own.
@@ -29,6 +30,7 @@ impl Order {
     ///
     /// # Safety
     /// One thread calls it for the tile; the counts are as the type says.
+    #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
     #[inline(always)]
     pub(crate) unsafe fn draw(self, number: u32) -> u32 {
         if self.is_fixed() {

@@ -51,12 +51,11 @@ macro_rules! decode_score_kernels {
         $($crate::decode_score_kernels!(
             @kernel ($crate::decode::instances::$config) $function: $name, stringify!($config)
         );)*
-        $($(
-            #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
+        $($($crate::on_sm90! {
             $crate::decode_score_kernels!(
                 @kernel ($crate::decode::sm90::instances::$e4m3_config) $function: $e4m3, stringify!($e4m3_config)
             );
-        )+)?
+        })+)?
 
         // SAFETY: the kernels above, in their order.
         #[cfg(not(target_arch = "nvptx64"))]

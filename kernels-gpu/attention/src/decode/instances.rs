@@ -153,6 +153,7 @@ macro_rules! kernels {
     };
 }
 
+#[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
 pub(super) use kernels;
 
 kernels! {
