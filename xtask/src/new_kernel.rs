@@ -56,7 +56,20 @@ fn check_name(name: &str) -> Result<(), Error> {
     if taken { Err(new_project::taken(name)) } else { Ok(()) }
 }
 
+/// No kernel here has the name: commands would mean both.
+fn check_kernel(name: &str) -> Result<(), Error> {
+    let families = workspace::families()?;
+    match families.iter().find(|family| workspace::marked_kernels(family).contains(name)) {
+        Some(family) => {
+            let of = &family.library;
+            Err(Error::Refused(format!("`{of}` has a kernel `{name}` already: choose another name")))
+        }
+        None => Ok(()),
+    }
+}
+
 fn write_package(name: &str) -> Result<(), Error> {
+    check_kernel(name)?;
     let folder = workspace::root().join("kernels-gpu").join(name);
     new_project::write_package(&folder, &package_files(name))?;
     println!("  cargo test -p {name}                          # under the checker where there is no GPU");
@@ -80,7 +93,8 @@ mod tests {
         for name in ["gemm", "simt", "cuda_builder", "xtask", "tempfile"] {
             assert!(check_name(name).is_err(), "{name}");
         }
-        assert!(check_name("blur").is_ok());
+        assert!(check_name("blur").is_ok() && check_kernel("blur").is_ok());
+        assert!(check_kernel("saxpy").is_err());
     }
 
     #[test]

@@ -97,7 +97,7 @@ fn read_modules(workspace: &Workspace, selection: Selection) -> Result<Vec<Row>,
 }
 
 /// The rows of one kernel. The families whose source has its name are built first, and all others only if
-/// none of them has the kernel: a macro may put a name together.
+/// none of them has the kernel, nor one that is nearly called so: a macro may put a name together.
 fn rows_of(name: &str, workspace: &Workspace, selection: Selection) -> Result<Vec<Row>, Error> {
     let is_it = |row: &Row| row.kernel == name;
     if let Some(likely) = selection.naming(name, workspace)? {
@@ -106,6 +106,17 @@ fn rows_of(name: &str, workspace: &Workspace, selection: Selection) -> Result<Ve
         if !rows.is_empty() {
             return Ok(rows);
         }
+    }
+    if let Some(known) = selection.kernels_without(name, workspace)? {
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        if term::nearest(name, known.iter().copied()).is_some() {
+            return Err(unknown(name, &known, workspace));
+        }
+        eprintln!(
+            "{} no source names {name:?}; a macro may put it together, so every family is built, which takes minutes \
+             (--family NAMES: only these)",
+            style(Style::Warn, "note:")
+        );
     }
     let mut rows = read_modules(workspace, selection)?;
     check_known(name, &rows, workspace)?;
@@ -152,12 +163,17 @@ fn check_known(name: &str, rows: &[Row], workspace: &Workspace) -> Result<(), Er
     let mut known: Vec<&str> = rows.iter().map(|row| row.kernel.as_str()).collect();
     known.sort_unstable();
     known.dedup();
+    Err(unknown(name, &known, workspace))
+}
+
+/// No kernel has this name; these are known.
+fn unknown(name: &str, known: &[&str], workspace: &Workspace) -> Error {
     let nearest = term::nearest(name, known.iter().copied());
-    let mut listed = term::most_like(name, &known, SUGGESTED).join(", ");
+    let mut listed = term::most_like(name, known, SUGGESTED).join(", ");
     if let Some(left @ 1..) = known.len().checked_sub(SUGGESTED) {
         listed.push_str(&format!(" and {left} more, which `{} inspect` lists", workspace.program.name));
     }
-    Err(Error::Unknown { what: "kernel", name: name.to_owned(), nearest, known: listed })
+    Error::Unknown { what: "kernel", name: name.to_owned(), nearest, known: listed }
 }
 
 fn print_table(rows: &[Row], workspace: &Workspace) {

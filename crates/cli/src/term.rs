@@ -32,12 +32,13 @@ pub fn style(style: Style, text: &str) -> String {
     if colours() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }
 
-/// Whether colours are wanted: on terminals, and not with `NO_COLOR` set. Text goes to both outputs, so
+/// Whether colours are wanted: on terminals that have them, and not with `NO_COLOR` set. Text goes to both outputs, so
 /// neither may be a file.
 pub fn colours() -> bool {
     static COLOURS: OnceLock<bool> = OnceLock::new();
     *COLOURS.get_or_init(|| {
         env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+            && env::var_os("TERM").is_none_or(|value| value != "dumb")
             && stdout().is_terminal()
             && stderr().is_terminal()
     })
@@ -94,19 +95,24 @@ pub fn most_like<'a>(name: &str, known: &[&'a str], count: usize) -> Vec<&'a str
     ranked
 }
 
-/// Edit distance: letters inserted, removed or replaced.
+/// Edit distance: letters inserted, removed or replaced, or neighbours exchanged.
 fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
-    for (i, letter) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, other) in b.chars().enumerate() {
-            let replaced = diagonal + usize::from(letter != other);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut before = Vec::new();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut next = vec![i];
+        for j in 1..=b.len() {
+            let replaced = row[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = replaced.min(row[j] + 1).min(next[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                least = least.min(before[j - 2] + 1);
+            }
+            next.push(least);
         }
+        before = std::mem::replace(&mut row, next);
     }
-    row.last().copied().unwrap_or(0)
+    row[b.len()]
 }
 
 #[cfg(test)]
@@ -136,5 +142,6 @@ mod tests {
     fn edit_distance() {
         assert_eq!(distance("", "abc"), 3);
         assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!((distance("nwe", "new"), distance("sazpy", "saxpy"), distance("abcd", "cdab")), (1, 1, 4));
     }
 }

@@ -1,5 +1,6 @@
 //! Where things are: a workspace, its packages with kernels, and the folders that results go to.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -154,6 +155,35 @@ fn has_word(folder: &Path, word: &str) -> bool {
     })
 }
 
+/// The functions that the sources of a package mark as kernels, by name.
+pub fn marked_kernels(package: &Manifest) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    add_kernels(&package.folder.join("src"), &mut names);
+    names
+}
+
+/// Adds the names of functions that are marked `#[kernel]`, in the source files of this folder and below it.
+fn add_kernels(folder: &Path, names: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            add_kernels(&entry.path(), names);
+            continue;
+        }
+        let text = fs::read(entry.path()).unwrap_or_default();
+        let is_word = |c: char| c.is_alphanumeric() || "_#[$".contains(c);
+        let text = String::from_utf8_lossy(&text);
+        let (mut is_marked, mut is_name) = (false, false);
+        for word in text.split(|c| !is_word(c)).filter(|word| !word.is_empty()) {
+            // A macro's own `$name` is none.
+            if is_name && is_marked && !word.contains('$') {
+                names.insert(word.to_owned());
+            }
+            is_marked = word == "#[kernel" || is_marked && !is_name;
+            is_name = word == "fn";
+        }
+    }
+}
+
 /// Which of the families and architectures a command is about.
 #[derive(Debug, Default, Clone)]
 pub struct Selection {
@@ -210,6 +240,26 @@ impl Selection {
         Ok(is_part.then(|| Self { families, ..self.clone() }))
     }
 
+    /// The kernels that sources and PTX of the selection name, or `None` where a source has this word, marked
+    /// as a kernel or not. Builds nothing.
+    ///
+    /// # Errors
+    /// As [`Selection::resolve`].
+    pub fn kernels_without(&self, word: &str, workspace: &Workspace) -> Result<Option<Vec<String>>, Error> {
+        let mut names = BTreeSet::new();
+        for (manifest, arch) in self.resolve(workspace)? {
+            if has_word(&manifest.folder.join("src"), word) {
+                return Ok(None);
+            }
+            names.extend(marked_kernels(&manifest));
+            let ptx = workspace.ptx_dir().join(ptx_name(&manifest.library, arch));
+            let text = fs::read_to_string(ptx).unwrap_or_default();
+            let entries = text.split(".entry ").skip(1).filter_map(|rest| rest.split(['(', '\n']).next());
+            names.extend(entries.map(|name| name.trim().to_owned()));
+        }
+        Ok((!names.contains(word)).then(|| names.into_iter().collect()))
+    }
+
     /// The pairs that are meant.
     ///
     /// # Errors
@@ -221,8 +271,8 @@ impl Selection {
         }
         for name in &self.families {
             if !all.iter().any(|family| is_called(family, name)) {
-                let known: Vec<&str> = all.iter().map(folder_name).collect();
-                let nearest = term::nearest(name, known.iter().copied());
+                let known: Vec<&str> = all.iter().map(|family| family.library.as_str()).collect();
+                let nearest = term::nearest(name, all.iter().map(folder_name).chain(known.iter().copied()));
                 return Err(Error::Unknown {
                     what: "kernel family",
                     name: name.clone(),
@@ -300,6 +350,21 @@ mod tests {
         let mut only_b = Selection::default();
         only_b.add_families("b");
         assert_eq!((named(&only_b, "blur"), named(&only_b, "blur_rows")), (None, None));
+    }
+
+    #[test]
+    fn kernels_are_known_before_they_are_built() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = "use cuda_std::kernel;\nfn other() {}\n#[kernel(launch_bounds(8))]\npub unsafe fn blur(x: f32) {\n\
+                      helper() }\nfn helper() {}\n#[kernel] fn $name; table! { #[kernel] fn a as B; }";
+        let workspace = workspace(folder.path(), &[("a", source)]);
+        fs::create_dir_all(workspace.ptx_dir()).unwrap();
+        fs::write(workspace.ptx_dir().join("a.sm_80.ptx"), ".visible .entry made_by_a_macro(\n)").unwrap();
+        let known = |word| Selection::default().kernels_without(word, &workspace).unwrap();
+        assert_eq!(known("blurr"), Some(["a", "blur", "made_by_a_macro"].map(str::to_owned).to_vec()));
+        for named in ["blur", "helper", "made_by_a_macro"] {
+            assert_eq!(known(named), None, "{named}");
+        }
     }
 
     #[test]

@@ -169,6 +169,7 @@ const LINES: &[(&str, i32, &str)] = &[
     ("inspect|--family|nope", 2, "no kernel family"),
     ("inspect|--arch|sm_1", 2, "no GPU architecture"),
     ("inspect|saxpy|--json|--xml", 2, "--xml"),
+    ("inspect|sazpy", 2, "did you mean `saxpy`?"),
     ("test|--fast", 2, "--fast"),
     ("test|gemm", 2, "gemm"),
     ("test|--quick=no", 2, "--quick"),
