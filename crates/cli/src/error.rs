@@ -15,6 +15,9 @@ pub enum Error {
     /// The options do not parse.
     #[error("{0}.\nfix: `--help` after the command shows its options")]
     Usage(String),
+    /// The options parse; what they ask for cannot be. The text says what can.
+    #[error("{0}")]
+    Refused(String),
     /// A name that is not among those there are.
     #[error("no {what} {name:?}{}\nthere are: {known}", .nearest.as_ref().map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_else(|| ".".to_owned()))]
     Unknown { what: &'static str, name: String, nearest: Option<String>, known: String },
@@ -74,7 +77,7 @@ impl Error {
     /// 2 for a wrong call, 1 for everything else.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::UnknownCommand { .. } | Self::Usage(_) | Self::Unknown { .. } => 2,
+            Self::UnknownCommand { .. } | Self::Usage(_) | Self::Refused(_) | Self::Unknown { .. } => 2,
             Self::Ended(code) => *code,
             _ => 1,
         }

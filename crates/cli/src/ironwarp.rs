@@ -19,6 +19,9 @@ pub const BUILDER: &str = "ironwarp-builder";
 /// The packages that a project depends on.
 pub const NEEDED: [&str; 4] = [HOST, STD, PRIMITIVES, BUILDER];
 
+/// Whether crates.io has them.
+const IS_RELEASED: bool = false;
+
 /// A source of packages.
 #[derive(Debug)]
 pub enum Ironwarp {
@@ -41,7 +44,7 @@ impl Ironwarp {
     pub fn local(folder: &Path) -> Result<Self, Error> {
         let whole = folder.canonicalize().map_err(Error::io("find", folder))?;
         let Some(_) = whole.to_str().filter(|path| !path.contains(['"', '\\'])) else {
-            return Err(Error::Usage(format!(
+            return Err(Error::Refused(format!(
                 "the path of Ironwarp, {}, cannot be written into a TOML file: move it to a plainer one",
                 whole.display()
             )));
@@ -49,13 +52,29 @@ impl Ironwarp {
         let mut folders = packages(&whole);
         folders.extend(packages(&whole.join("crates")));
         if let Some(missing) = NEEDED.into_iter().find(|name| !folders.contains_key(*name)) {
-            return Err(Error::Usage(format!(
+            return Err(Error::Refused(format!(
                 "{} has no package `{missing}`: wanted a checkout of Ironwarp, or a folder with its packages unpacked",
                 folder.display()
             )));
         }
         let unpacked = !whole.join("Cargo.toml").is_file();
         Ok(Self::Local { folders, unpacked })
+    }
+
+    /// Where nobody says: crates.io; until that has the packages, the checkout that this program was built in.
+    ///
+    /// # Errors
+    /// When there is neither.
+    pub fn by_default() -> Result<Self, Error> {
+        if IS_RELEASED {
+            return Ok(Self::Registry);
+        }
+        let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        Self::local(&checkout).map_err(|_| {
+            let why =
+                "crates.io does not have Ironwarp's packages yet: name a checkout with `--ironwarp PATH`";
+            Error::Refused(why.to_owned())
+        })
     }
 
     /// The part of a dependency that says where a package is from.
@@ -108,7 +127,7 @@ mod tests {
         add(&whole, "ironwarp-cli-0.1.0", "ironwarp-cli");
         for name in NEEDED {
             let missing = Ironwarp::local(&whole);
-            assert!(matches!(missing, Err(Error::Usage(_))), "{missing:?}");
+            assert!(matches!(missing, Err(Error::Refused(_))), "{missing:?}");
             add(&whole, &format!("{name}-0.1.0"), name);
         }
         let unpacked = Ironwarp::local(&whole).unwrap();
@@ -125,5 +144,7 @@ mod tests {
         assert!(checkout.source(HOST).ends_with("/host\""), "{}", checkout.source(HOST));
         assert!(checkout.source(BUILDER).ends_with("/crates/cuda_builder\""));
         assert_eq!(checkout.patch(), "");
+        let by_default = Ironwarp::by_default().unwrap();
+        assert_eq!(by_default.source(HOST), checkout.source(HOST));
     }
 }

@@ -12,7 +12,7 @@ use crate::error::Error;
 /// # Errors
 /// When the path is no name for a new folder, something is there already, or the folder around it is not.
 pub fn check(folder: &Path) -> Result<PathBuf, Error> {
-    let refuse = |why: &str| Err(Error::Usage(format!("{folder:?} is no folder to write into: {why}")));
+    let refuse = |why: &str| Err(Error::Refused(format!("{folder:?} is no folder to write into: {why}")));
     let Some(text) = folder.to_str() else {
         return refuse("its path is not UTF-8, which Cargo wants");
     };
@@ -109,7 +109,7 @@ mod tests {
         for path in
             ["", " ", ".", "..", "/", "/tmp", "no/such/folder", "no/..", "a\nb", "a:b", "src/main.rs/x"]
         {
-            assert!(matches!(check(Path::new(path)), Err(Error::Usage(_))), "{path:?}");
+            assert!(matches!(check(Path::new(path)), Err(Error::Refused(_))), "{path:?}");
         }
         let here = std::env::current_dir().unwrap().canonicalize().unwrap();
         assert_eq!(check(Path::new("./new-one/")).unwrap(), here.join("new-one"));

@@ -23,8 +23,8 @@ Usage: {program} new NAME [FOLDER] [--ironwarp PATH]
 FOLDER (by default NAME) must not exist yet; the folder around it must.
 
 Options:
-  --ironwarp PATH   depend on the packages in PATH, a checkout of Ironwarp or a folder with its packages unpacked,
-                    instead of those on crates.io
+  --ironwarp PATH   depend on the packages in PATH, a checkout of Ironwarp or a folder with its packages unpacked;
+                    by default the checkout that this program was built in, as crates.io does not have them yet
 
 Examples:
   {program} new blur
@@ -103,16 +103,9 @@ pub fn run(program: Program, mut args: lexopt::Parser) -> Result<(), Error> {
     };
     check_name(&name)?;
     let folder = folder.unwrap_or_else(|| PathBuf::from(&name));
-    let ironwarp = ironwarp.map_or(Ok(Ironwarp::Registry), |path| Ironwarp::local(&path))?;
+    let ironwarp = ironwarp.map_or_else(Ironwarp::by_default, |path| Ironwarp::local(&path))?;
     write_project(&name, &folder, &ironwarp)?;
     println!("  {} inspect  # what the kernel became: registers, spills, instructions", program.name);
-    if matches!(ironwarp, Ironwarp::Registry) {
-        println!(
-            "{} Ironwarp's packages are not on crates.io yet, so the project does not build as it is; `--ironwarp PATH` \
-             takes them from a checkout",
-            style(Style::Warn, "note:")
-        );
-    }
     Ok(())
 }
 
@@ -127,7 +120,7 @@ pub fn write_project(name: &str, folder: &Path, ironwarp: &Ironwarp) -> Result<(
     new_folder::write(&whole, &files)?;
     let shown = report(folder, &files);
     println!("  cd {}", shown.display());
-    println!("  cargo test     # on a GPU, or under the checker where there is none");
+    println!("  cargo test     # on a GPU, or under the checker where there is none; the first build takes minutes");
     println!("  cargo run\n  cargo bench");
     Ok(())
 }
@@ -146,7 +139,7 @@ pub fn write_package(folder: &Path, files: &[File]) -> Result<(), Error> {
 fn check_surroundings(project: &Path) -> Result<(), Error> {
     for around in around::workspaces(project) {
         if let Some(pattern) = around.member(project) {
-            return Err(Error::Usage(format!(
+            return Err(Error::Refused(format!(
                 "{} cannot hold a project: it lies in the workspace of {}, whose `members` list {pattern:?}; choose a \
                  folder elsewhere, or one that `exclude` in that manifest names",
                 project.parent().unwrap_or(project).display(),
@@ -166,7 +159,7 @@ pub fn check_name(name: &str) -> Result<(), Error> {
     let mut chars = name.chars();
     let is_plain = chars.next().is_some_and(|c| c.is_ascii_lowercase())
         && chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
-    let refuse = |why: String| Err(Error::Usage(format!("{name:?} is no name for a kernel: {why}")));
+    let refuse = |why: String| Err(Error::Refused(format!("{name:?} is no name for a kernel: {why}")));
     if !is_plain || name.contains("__") || name.ends_with('_') {
         return refuse(
             "wanted a lower-case letter, then letters, digits and single underscores, as in `row_sum`"
@@ -192,7 +185,7 @@ fn is_dependency(name: &str) -> bool {
 
 /// The error of a name that a package has.
 pub fn taken(name: &str) -> Error {
-    Error::Usage(format!("Ironwarp has a package `{name}` already, or depends on one: choose another name"))
+    Error::Refused(format!("Ironwarp has a package `{name}` already, or depends on one: choose another name"))
 }
 
 /// The template under another name. Its name stands in it as a word and inside no other word.
@@ -287,7 +280,10 @@ mod tests {
             "ä", "thread", "f32", "usize", "deps", &long,
         ] {
             let refused = check_name(name);
-            assert!(matches!(&refused, Err(Error::Usage(why)) if why.contains(name)), "{name}: {refused:?}");
+            assert!(
+                matches!(&refused, Err(Error::Refused(why)) if why.contains(name)),
+                "{name}: {refused:?}"
+            );
         }
     }
 
@@ -295,7 +291,10 @@ mod tests {
     fn names_of_packages_are_taken() {
         for name in ["ironwarp_simt", "xtask", "tempfile", "hello"] {
             let refused = check_name(name);
-            assert!(matches!(&refused, Err(Error::Usage(why)) if why.contains(name)), "{name}: {refused:?}");
+            assert!(
+                matches!(&refused, Err(Error::Refused(why)) if why.contains(name)),
+                "{name}: {refused:?}"
+            );
         }
     }
 

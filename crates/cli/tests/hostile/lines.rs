@@ -20,6 +20,7 @@ const LINES: &[(&str, i32, &str)] = &[
     ("", 2, "no command \"\""),
     ("frobnicate", 2, "`ironwarp --help` lists the commands"),
     ("docter", 2, "did you mean `doctor`?"),
+    ("nwe", 2, "did you mean `new`?"),
     ("build-kernels", 2, "no command"),
     ("Build", 2, "no command"),
     ("\x1b[31mred", 2, "no command \"\\u{1b}[31mred\""),
