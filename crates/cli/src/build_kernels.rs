@@ -28,7 +28,7 @@ Usage: {program} build [--family NAMES] [--arch ARCHS] [--line-info]
 Options:
   --family NAMES   only these families, separated by commas
   --arch ARCHS     only these architectures, separated by commas; also those of `on-request`
-  --line-info      put source lines into the PTX, for profilers and compute-sanitizer
+  --line-info      put source lines into the PTX, for profilers and compute-sanitizer; the first time takes minutes
 
 Examples:
   {program} build
@@ -117,6 +117,11 @@ pub fn build(workspace: &Workspace, options: &Options) -> Result<Vec<Module>, Er
 pub fn build_modules(workspace: &Workspace, options: &Options) -> Result<Vec<Module>, Error> {
     let jobs = options.selection.resolve(workspace)?;
     let toolchain = setup::ensure_compiler()?;
+    if options.line_info {
+        eprintln!(
+            "  with source lines: `core` and every dependency are compiled again, which takes minutes at first"
+        );
+    }
     // Nobody asks for the figures of modules for elsewhere.
     let ptxas = if options.output.is_none() { setup::usable_ptxas(workspace.program) } else { None };
     // Two builds for one architecture would wait for each other's lock on the build folder.
