@@ -55,7 +55,8 @@ impl Tensor {
     }
 
     /// The mean cross-entropy of these logits, along the last dimension, and `targets`, the numbers of their
-    /// classes (i64 or i32, -100 for rows that do not count). [`ops::CrossEntropy`] has the gradient too.
+    /// classes (i64 or i32, -100 for rows that do not count). Another number that is no class makes it NaN.
+    /// [`ops::CrossEntropy`] has the gradient too.
     ///
     /// # Errors
     /// As [`ops::CrossEntropy::loss`].
