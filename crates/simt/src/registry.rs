@@ -132,6 +132,16 @@ pub enum FindError {
         /// Families that have it.
         families: Vec<String>,
     },
+    /// One package has several kernels of that name.
+    #[error("{} kernels of `{family}` are called `{name}`: {}; rename all but one", .sites.len(), .sites.join(", "))]
+    Twice {
+        /// The package's library.
+        family: &'static str,
+        /// Name that was asked for.
+        name: String,
+        /// Their files and lines.
+        sites: Vec<String>,
+    },
 }
 
 fn in_family(family: &Option<String>) -> String {
@@ -171,7 +181,8 @@ fn registrations() -> impl Iterator<Item = &'static Registration> {
 /// The kernel `name`, of `family` when given.
 ///
 /// # Errors
-/// When there is no such kernel, or when several families have one and `family` is `None`.
+/// When there is no such kernel, when several families have one and `family` is `None`, or when one family has
+/// several.
 pub fn find(family: Option<&str>, name: &str) -> Result<&'static KernelEntry, FindError> {
     let mut found: Vec<_> = kernels()
         .filter(|kernel| kernel.name == name && family.is_none_or(|family| family == kernel.family))
@@ -188,6 +199,12 @@ pub fn find(family: Option<&str>, name: &str) -> Result<&'static KernelEntry, Fi
                 kernels().map(|kernel| format!("{}::{}", kernel.family, kernel.name)).collect();
             known.sort();
             Err(FindError::NotFound { family: family.map(Into::into), name: name.into(), known })
+        }
+        _ if found.iter().all(|kernel| kernel.family == found[0].family) => {
+            let mut sites: Vec<_> =
+                found.iter().map(|kernel| format!("{}:{}", kernel.file, kernel.line)).collect();
+            sites.sort();
+            Err(FindError::Twice { family: found[0].family, name: name.into(), sites })
         }
         _ => {
             let mut families: Vec<_> = found.iter().map(|kernel| kernel.family.to_string()).collect();

@@ -102,7 +102,8 @@ impl FunctionInner {
             .call(|| unsafe { raw::module_get_function(&mut handle, module.handle(), c_name.as_ptr()) });
         match found {
             Ok(()) => {}
-            Err(Error::Driver(source)) => {
+            Err(Error::Driver(mut source)) => {
+                source.report = driver::soft::take_ambiguous();
                 let (module, kernel) = (module.label().to_owned(), name.to_owned());
                 return Err(Error::NoSuchKernel { module, kernel, source });
             }

@@ -53,6 +53,7 @@ use std::{
 
 pub use blocks::mark_block;
 pub use launch::checks;
+pub use module::take_ambiguous;
 pub use queue::start_waiting_work;
 pub use state::{last_fault, reset};
 pub use tally::{Launches, launches};

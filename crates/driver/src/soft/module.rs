@@ -15,8 +15,8 @@ use super::{
 };
 use crate::code;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use simt::KernelEntry;
-use std::{collections::BTreeSet, ffi::CString};
+use simt::{KernelEntry, registry::FindError};
+use std::{cell::RefCell, collections::BTreeSet, ffi::CString};
 
 /// The prefix of the line that says where an image comes from.
 const HEADER: &str = "// ironwarp ";
@@ -24,6 +24,15 @@ const ELF: &[u8] = b"\x7fELF";
 const FAT_BINARY: &[u8] = &0xba55_ed50_u32.to_le_bytes();
 /// The register count reported for every kernel. The real count depends on the GPU's compiler.
 const REGISTERS: c_int = 32;
+
+thread_local! {
+    static AMBIGUOUS: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Says that the kernel which this thread has asked for in vain is there twice, if so, and forgets it.
+pub fn take_ambiguous() -> Option<String> {
+    AMBIGUOUS.take()
+}
 
 /// `CU_FUNC_ATTRIBUTE_*`.
 mod attribute {
@@ -157,6 +166,7 @@ impl Driver {
         }
         let entry = simt::registry::find(image.family.as_deref(), text).map_err(|error| {
             simt::note(format_args!("ironwarp: {error}"));
+            AMBIGUOUS.set(matches!(error, FindError::Twice { .. }).then(|| format!("hint: {error}")));
             code::NOT_FOUND
         })?;
         Ok(self.functions.insert(Function {

@@ -41,6 +41,27 @@ ironwarp_simt::inventory::submit! {
     })
 }
 
+/// Two functions of one package with one name, in files `a.rs` and `b.rs`.
+const fn twin(file: &'static str) -> KernelEntry {
+    let bounds = LaunchBounds { max_threads: 0, min_blocks: 0 };
+    let (name, family, params) = ("twin", "launches", &[]);
+    KernelEntry { name, family, file, line: 7, params, bounds, checked: true, invoke: invoke_scale }
+}
+
+static TWINS: [KernelEntry; 2] = [twin("b.rs"), twin("a.rs")];
+
+ironwarp_simt::inventory::submit! { Registration::Linked(&TWINS[0]) }
+ironwarp_simt::inventory::submit! { Registration::Linked(&TWINS[1]) }
+
+#[test]
+fn kernels_of_one_name_are_named_with_their_lines() {
+    let error = find(Some("launches"), "twin").unwrap_err();
+    assert!(matches!(&error, FindError::Twice { sites, .. } if *sites == ["a.rs:7", "b.rs:7"]), "{error}");
+    assert_eq!(find(None, "twin").unwrap_err(), error);
+    let told = "2 kernels of `launches` are called `twin`: a.rs:7, b.rs:7; rename all but one";
+    assert_eq!(error.to_string(), told);
+}
+
 #[test]
 fn kernel_from_the_registry() {
     let entry = find(None, "scale").unwrap();
