@@ -2,7 +2,7 @@
 
 use crate::{code, load::InitError, table::Address};
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::{ffi::CString, sync::OnceLock};
+use std::{error::Error as _, ffi::CString, sync::OnceLock};
 
 /// File names of the driver library, tried in this order.
 const FILES: &[&str] = &["libcuda.so.1", "libcuda.so"];
@@ -42,7 +42,10 @@ pub(crate) fn open() -> Result<Library, InitError> {
         // SAFETY: the initialisers of NVIDIA's driver library have no preconditions.
         match unsafe { libloading::Library::new(*file) } {
             Ok(handle) => return initialise(handle),
-            Err(error) if reason.is_empty() => reason = error.to_string(),
+            // The loader's own words are below the name of the call that failed.
+            Err(error) if reason.is_empty() => {
+                reason = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+            }
             Err(_) => {}
         }
     }

@@ -319,6 +319,9 @@ impl Device {
             return Error::Driver(error);
         }
         error.suspects = self.inner.launches.suspects();
+        if let Some(report) = &error.report {
+            error.suspects.keep_named(report);
+        }
         let first = self.inner.dead.get_or_init(|| Arc::from(error)).clone();
         Error::Sticky { first }
     }

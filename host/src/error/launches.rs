@@ -43,6 +43,14 @@ impl Suspects {
         !self.launches.is_empty() || self.forgotten > 0 || self.unseen_work
     }
 
+    /// Keeps the launches of kernels that the checker's report names, if it names any of them.
+    pub(crate) fn keep_named(&mut self, report: &str) {
+        let is_named = |launch: &LaunchSite| report.contains(&format!("`{}`", launch.kernel));
+        if self.launches.iter().any(is_named) {
+            self.launches.retain(is_named);
+        }
+    }
+
     /// The launch that caused the error, when it can only be one.
     pub fn culprit(&self) -> Option<&LaunchSite> {
         match self.launches.as_slice() {
@@ -77,5 +85,25 @@ impl fmt::Display for Suspects {
             f.write_str("\n(run with IRONWARP_LAUNCH_BLOCKING=1, which names the one)")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_names_the_kernel() {
+        let site = |kernel| LaunchSite { kernel, config: None, location: Location::caller() };
+        let launches = ["fill", "gemm", "gemm_small", "fill"].map(site).to_vec();
+        let all = Suspects { launches, ..Suspects::default() };
+        let kept = |report: &str| {
+            let mut suspects = all.clone();
+            suspects.keep_named(report);
+            suspects.launches.iter().map(|launch| launch.kernel).collect::<Vec<_>>()
+        };
+        assert_eq!(kept("read of uninitialised global memory in kernel `gemm`"), ["gemm"]);
+        assert_eq!(kept("data race in kernel `fill`"), ["fill", "fill"]);
+        assert_eq!(kept("trap in kernel `of_a_graph`").len(), 4);
     }
 }

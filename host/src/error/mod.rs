@@ -2,6 +2,7 @@
 
 mod families;
 mod launches;
+mod memory;
 mod overrun;
 mod parallel;
 mod quoted;
@@ -16,6 +17,7 @@ use crate::arch::Arch;
 
 pub(crate) use families::OWN_FAMILIES;
 pub use launches::{LaunchSite, Suspects};
+pub use memory::OutOfMemory;
 pub use overrun::Overrun;
 pub use parallel::ParallelError;
 pub(crate) use quoted::{first_of, quoted, shown};
@@ -158,8 +160,7 @@ pub enum Error {
 
     /// A module has no kernel of that name.
     #[error(
-        "module `{}` has no kernel `{}` ({source})\nhint: the name is the Rust function's, marked #[kernel]; rebuild the PTX if the kernel is new",
-        quoted(.module), quoted(.kernel)
+        "module `{}` has no kernel `{}` ({source}){}", quoted(.module), quoted(.kernel), hint_of_kernel(.source)
     )]
     NoSuchKernel {
         /// The module.
@@ -255,7 +256,7 @@ pub enum Error {
     },
 
     /// An argument with a value that the function cannot take.
-    #[error("{operation}: {argument} is {}, wanted {wanted}\nhint: {hint}", quoted(.got))]
+    #[error("{operation}: {argument} {} {}, wanted {wanted}\nhint: {hint}", verb(.argument), quoted(.got))]
     InvalidArgument {
         /// The function called.
         operation: &'static str,
@@ -311,6 +312,22 @@ pub enum Error {
         /// The values allowed.
         allowed: &'static str,
     },
+}
+
+/// `is`, or `are` for an argument that is many: "the queries", but not "the bias" or "the class".
+fn verb(argument: &str) -> &'static str {
+    let is_one = ["as", "is", "us", "ss"].iter().any(|end| argument.ends_with(end));
+    if argument.ends_with('s') && !is_one { "are" } else { "is" }
+}
+
+/// None below a report of the software driver, which has one.
+fn hint_of_kernel(source: &DriverError) -> &'static str {
+    match source.report {
+        Some(_) => "",
+        None => {
+            "\nhint: the name is the Rust function's, marked #[kernel]; rebuild the PTX if the kernel is new"
+        }
+    }
 }
 
 fn hint_for(error: &driver::InitError) -> &'static str {
@@ -429,50 +446,6 @@ impl fmt::Display for Limit {
     }
 }
 
-/// A failed allocation, with the holders of the device's memory. Sizes are in bytes.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct OutOfMemory {
-    /// Ordinal of the device.
-    pub device: u32,
-    /// Asked for.
-    pub requested: usize,
-    /// The line of the program that asked.
-    pub site: &'static std::panic::Location<'static>,
-    /// Free on the device at that time.
-    pub free: usize,
-    /// The device's total.
-    pub total: usize,
-    /// Held for this process's present and later buffers.
-    pub reserved: usize,
-    /// In use by buffers.
-    pub live: usize,
-    /// The limit of `reserved`, if [`crate::Device::set_memory_limit`] has set one.
-    pub limit: Option<usize>,
-    /// The lines of the program whose buffers have most, the greatest first.
-    pub holders: Vec<arena::Holder>,
-}
-
-impl fmt::Display for OutOfMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let OutOfMemory { device, requested, site, free, total, reserved, live, .. } = self;
-        let (file, line) = (site.file(), site.line());
-        write!(
-            f,
-            "device {device} is out of memory: {requested} bytes asked at {file}:{line}, {free} of {total} free; \
-             this process holds {reserved}, {live} of them in use"
-        )?;
-        if let Some(limit) = self.limit {
-            write!(f, ", and may hold {limit}")?;
-        }
-        for (place, holder) in self.holders.iter().enumerate() {
-            f.write_str(if place == 0 { "\nmost of it by " } else { "\n           by " })?;
-            holder.fmt(f)?;
-        }
-        f.write_str("\nhint: drop buffers that are no longer needed, or cut the problem into smaller pieces")
-    }
-}
-
 /// A driver call that failed.
 #[derive(Debug, Clone)]
 pub struct DriverError {
@@ -484,7 +457,7 @@ pub struct DriverError {
     pub name: String,
     /// CUDA's sentence for the code.
     pub text: String,
-    /// The checker's report, when the software driver ran the kernel that failed.
+    /// The checker's report, when the software driver ran the kernel that failed; or that it has several of a name.
     pub report: Option<String>,
     /// The launches that may have caused it, when a kernel died. Exact with `IRONWARP_LAUNCH_BLOCKING=1`.
     pub suspects: Suspects,
@@ -575,10 +548,11 @@ impl fmt::Display for DriverError {
         if self.is_sticky() && self.suspects.is_any() {
             write!(f, "\n{}", self.suspects)?;
         }
-        if let Some(report) = &self.report {
-            write!(f, "\n{report}")?;
+        match &self.report {
+            // It has a hint of its own, and the line.
+            Some(report) => write!(f, "\n{report}"),
+            None => write!(f, "\nhint: {}", self.hint()),
         }
-        write!(f, "\nhint: {}", self.hint())
     }
 }
 

@@ -41,7 +41,10 @@ impl Tensor {
             return Err(misfit(
                 "other",
                 other,
-                format!("{k} places along the dimension that is summed over"),
+                format!(
+                    "{k} places along the dimension that is summed over: self has shape {}",
+                    self.shape()
+                ),
             ));
         }
         let batch = Shape::of("matmul", a_batch)?.broadcast_in("matmul", &Shape::of("matmul", b_batch)?)?;
@@ -109,8 +112,14 @@ fn one_type(operation: &'static str, operands: [(&'static str, &Tensor); 2]) -> 
     for (what, tensor) in operands {
         let got = tensor.dtype();
         if !has(got) || got != first {
-            let wanted = if has(first) { first.to_string() } else { "f32, f16 or bf16".to_owned() };
-            let hint = "all operands have one type: convert one with `to`";
+            let (wanted, hint) = if has(first) {
+                (first.to_string(), "all operands have one type: convert one with `to`")
+            } else {
+                (
+                    "f32, f16 or bf16".to_owned(),
+                    "no kernel multiplies matrices of this type: convert both with `to`",
+                )
+            };
             return Err(TensorError::DType { operation, what, got, wanted, hint }.into());
         }
     }

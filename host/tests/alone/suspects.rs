@@ -26,6 +26,11 @@ fn the_launches_under_way_are_suspects() -> Result<()> {
     let suspects = &first.suspects;
     let names: Vec<&str> = suspects.launches.iter().map(|launch| launch.kernel).collect();
     assert!(names == ["die", "fill"] || names == ["die"], "{names:?}");
+    // A report of the checker has the kernel's name, the line and a hint of its own.
+    let is_reported = first.report.is_some();
+    assert_eq!(is_reported, device.is_software());
+    assert!(!is_reported || names == ["die"], "{names:?}");
+    assert_ne!(is_reported, error.to_string().contains("hint: a kernel trapped or died"), "{error}");
     assert_eq!((suspects.launches[0].location.line(), suspects.launches[0].location.file()), (line, file!()));
     assert_eq!((suspects.forgotten, suspects.unseen_work), (0, false));
     assert_eq!(suspects.culprit().is_some(), names.len() == 1);

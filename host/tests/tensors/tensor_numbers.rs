@@ -86,3 +86,21 @@ fn numbers_of_every_type_that_fits() -> Outcome {
     assert_eq!((half.dtype(), half.tolist::<f32>()?), (DType::F32, vec![1.5, 2.0]));
     Ok(())
 }
+
+/// Errors of products name what does not fit.
+#[test]
+fn products_that_cannot_be_name_types_and_shapes() -> Outcome {
+    let device = Device::open(0)?;
+    let of = |sides: &[usize], dtype| Tensor::zeros(&device.current_stream()?, sides, dtype);
+    let told = |a: &[usize], b: &[usize], dtype| -> Result<String> {
+        Ok(of(a, dtype)?.matmul(&of(b, dtype)?).expect_err("they do not fit").to_string())
+    };
+    let text = told(&[4, 3], &[4, 3], DType::F32)?;
+    assert!(text.contains("other has shape [4, 3]") && text.contains("self has shape [4, 3]"), "{text}");
+    let text = told(&[2, 3], &[3, 2], DType::I32)?;
+    assert!(text.contains("wanted f32, f16 or bf16") && text.contains("convert both"), "{text}");
+    let mixed =
+        of(&[2, 3], DType::F32)?.matmul(&of(&[3, 2], DType::F16)?).expect_err("two types").to_string();
+    assert!(mixed.contains("convert one"), "{mixed}");
+    Ok(())
+}
