@@ -126,18 +126,24 @@ impl Default for Options {
     }
 }
 
+/// The variables that [`Options::from_env`] reads, each with the greatest of its numbers. The least is 0.
+pub const VARIABLES: [(&str, usize); 3] = [(SEED, usize::MAX), (CHECK, 1), (WORKERS, usize::MAX)];
+const SEED: &str = "IRONWARP_SEED";
+const CHECK: &str = "IRONWARP_CHECK";
+const WORKERS: &str = "IRONWARP_WORKERS";
+
 impl Options {
     /// Defaults, overruled by the environment: `IRONWARP_SEED=<number>`, `IRONWARP_CHECK=0|1` and
     /// `IRONWARP_WORKERS=<number>`. A value that cannot be read is ignored with a line on standard error.
     pub fn from_env() -> Self {
         let mut options = Self::default();
-        if let Some(seed) = read_env("IRONWARP_SEED") {
+        if let Some(seed) = read_env(SEED) {
             options.seed = seed;
         }
-        if let Some(check) = read_env::<u8>("IRONWARP_CHECK") {
+        if let Some(check) = read_env::<u8>(CHECK) {
             options.check = check != 0;
         }
-        if let Some(workers) = read_env("IRONWARP_WORKERS") {
+        if let Some(workers) = read_env(WORKERS) {
             options.workers = workers;
         }
         options

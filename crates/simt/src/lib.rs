@@ -49,6 +49,7 @@ pub mod wgmma;
 
 pub use config::{
     LaunchConfig, LaunchStats, MAX_COOPERATIVE_THREADS, MAX_STACK_BYTES, MAX_THREADS_PER_BLOCK, Options,
+    VARIABLES,
 };
 pub use exec::{launch, run, when_all_spin};
 pub use fault::{Access, AccessKind, Fault, FaultKind, OtherAccess, Place};

@@ -123,6 +123,10 @@ fn half_of_memory() -> usize {
 
 pub(super) fn start() -> Result<(), InitError> {
     device::choose_arch()?;
+    // A launch would ignore what it cannot read.
+    for (variable, most) in simt::VARIABLES {
+        env::number(variable, 0..=most)?;
+    }
     let count = env::number(DEVICES_VARIABLE, 1..=MAX_DEVICES)?.unwrap_or(1);
     let memory = match env::bytes(MEMORY_VARIABLE, MIN_MEMORY)? {
         Some(bytes) => bytes,

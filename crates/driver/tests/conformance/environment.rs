@@ -98,6 +98,7 @@ fn a_driver_that_is_asked_for_and_missing_is_explained() {
     }
     assert!(answer.starts_with("100: "), "{answer}");
     assert!(answer.contains("libcuda.so.1") || answer.contains("no device"), "{answer}");
+    assert!(!answer.contains("dlopen failed"), "the loader's own words: {answer}");
     assert!(answer.contains("IRONWARP_DRIVER=soft"), "{answer}");
 }
 
@@ -108,6 +109,9 @@ fn bad_values_are_named_with_what_is_allowed() {
         ("IRONWARP_SOFT_DEVICES", "0", "a number from 1 to 64"),
         ("IRONWARP_SOFT_DEVICES", "many", "a number from 1 to 64"),
         ("IRONWARP_SOFT_MEMORY", "5 apples", "a number of bytes"),
+        ("IRONWARP_SEED", "abc", "a number from 0"),
+        ("IRONWARP_CHECK", "yes", "a number from 0 to 1"),
+        ("IRONWARP_WORKERS", "-1", "a number from 0"),
         ("IRONWARP_SOFT_ARCH", "9.5", "7.5, 8.0, 8.6, 8.9, 9.0, 10.0, 12.0"),
         ("IRONWARP_SOFT_ARCH", "sm_80", "7.5, 8.0"),
         (fault::VARIABLE, "cuMemAlloc_v2", "FUNCTION:NTH:CODE"),

@@ -22,6 +22,8 @@ const SOFT: &[(&str, &str)] = &[
     ("IRONWARP_SOFT_MEMORY", "1"),
     ("IRONWARP_SOFT_MEMORY", "4X"),
     ("IRONWARP_SOFT_MEMORY", "99999999999T"),
+    ("IRONWARP_SEED", "abc"),
+    ("IRONWARP_CHECK", "yes"),
     ("IRONWARP_DRIVER", "cuda"),
     ("IRONWARP_DRIVER", "SOFT"),
     ("IRONWARP_DRIVER", "soft,nvidia"),
