@@ -120,7 +120,9 @@ pub fn write_project(name: &str, folder: &Path, ironwarp: &Ironwarp) -> Result<(
     new_folder::write(&whole, &files)?;
     let shown = report(folder, &files);
     println!("  cd {}", shown.display());
-    println!("  cargo test     # on a GPU, or under the checker where there is none; the first build takes minutes");
+    println!(
+        "  cargo test     # on a GPU, or under the checker where there is none; the first build takes minutes"
+    );
     println!("  cargo run\n  cargo bench");
     Ok(())
 }
