@@ -61,7 +61,7 @@ impl Ironwarp {
         Ok(Self::Local { folders, unpacked })
     }
 
-    /// Where nobody says: crates.io; until that has the packages, the checkout that this program was built in.
+    /// Where nobody says: crates.io; until that has the packages, the checkout that this program is from.
     ///
     /// # Errors
     /// When there is neither.

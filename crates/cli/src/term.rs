@@ -32,8 +32,8 @@ pub fn style(style: Style, text: &str) -> String {
     if colours() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }
 
-/// Whether colours are wanted: on terminals that have them, and not with `NO_COLOR` set. Text goes to both outputs, so
-/// neither may be a file.
+/// Whether colours are wanted: on terminals that have them, and not with `NO_COLOR` set. Text goes to both
+/// outputs, so neither may be a file.
 pub fn colours() -> bool {
     static COLOURS: OnceLock<bool> = OnceLock::new();
     *COLOURS.get_or_init(|| {

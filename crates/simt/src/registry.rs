@@ -181,8 +181,8 @@ fn registrations() -> impl Iterator<Item = &'static Registration> {
 /// The kernel `name`, of `family` when given.
 ///
 /// # Errors
-/// When there is no such kernel, when several families have one and `family` is `None`, or when one family has
-/// several.
+/// When there is no such kernel, when several families have one and `family` is `None`, or when one family
+/// has several.
 pub fn find(family: Option<&str>, name: &str) -> Result<&'static KernelEntry, FindError> {
     let mut found: Vec<_> = kernels()
         .filter(|kernel| kernel.name == name && family.is_none_or(|family| family == kernel.family))

@@ -457,7 +457,8 @@ pub struct DriverError {
     pub name: String,
     /// CUDA's sentence for the code.
     pub text: String,
-    /// The checker's report, when the software driver ran the kernel that failed; or that it has several of a name.
+    /// The checker's report, when the software driver ran the kernel that failed; or that it has several of
+    /// that name.
     pub report: Option<String>,
     /// The launches that may have caused it, when a kernel died. Exact with `IRONWARP_LAUNCH_BLOCKING=1`.
     pub suspects: Suspects,

@@ -8,8 +8,8 @@ use crate::tensor::{Tensor, TensorError};
 impl Tensor {
     /// `softmax(scale self key^T) value`, as `torch.nn.functional.scaled_dot_product_attention` has it: of
     /// queries `[batch, heads, rows, head size]`, and keys and values `[batch, kv heads, rows, head size]`,
-    /// where `kv heads` divides `heads`; or all three without `batch`. With `is_causal`, query `i` sees the keys up to `i`. Without a
-    /// scale it is `1 / sqrt(head size)`.
+    /// where `kv heads` divides `heads`; or all three without `batch`. With `is_causal`, query `i` sees the
+    /// keys up to `i`. Without a scale it is `1 / sqrt(head size)`.
     ///
     /// bf16 and f16, head sizes that are multiples of 8, up to 256, on Ampere and later. On Hopper `value`
     /// may have another head size than `self` and `key`. The result has the type of `self`, and its shape but

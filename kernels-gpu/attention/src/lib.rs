@@ -29,8 +29,8 @@
 // Said here for those packages, whose build does not say it for this one.
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, stdarch_nvptx))]
 
-/// What exists on hosts and in the PTX for sm_90a alone. Macros have it from here: a package of their caller
-/// need not know the `cfg`.
+/// Items that exist on hosts and in the PTX for sm_90a alone. Macros have it from here: a package of their
+/// caller need not know the `cfg`.
 #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
 #[doc(hidden)]
 #[macro_export]
