@@ -171,7 +171,7 @@ fn a_sum_that_failed_is_made_again() -> Result<()> {
             let error = buckets.ready(&mut rank, last).expect_err("a tensor of the bucket is kept");
             assert!(matches!(error.tensor_error(), Some(TensorError::Shared { .. })), "{error}");
             let error = buckets.finish().expect_err("a bucket is not summed");
-            assert!(error.to_string().contains("the buckets is 1 of 2 summed"), "{error}");
+            assert!(error.to_string().contains("the buckets are 1 of 2 summed"), "{error}");
             drop(kept);
             buckets.ready(&mut rank, last)?;
             let error = buckets.ready(&mut rank, last).expect_err("twice");
