@@ -27,7 +27,7 @@ pub(super) struct Workspace {
     pub logarithms: DeviceBuffer<f32>,
     pub deltas: DeviceBuffer<f32>,
     sums: DeviceBuffer<f32>,
-    /// The counts of [`Order`], where dQ is added up in a fixed order.
+    /// The counts of [`Order`], where dQ is added up in a fixed order or blocks share whole heads.
     order: Option<DeviceBuffer<u32>>,
 }
 
