@@ -6,6 +6,10 @@
 //! An address in the cluster's shared window is a `u32` that [`map_shared`] makes of one of this block's: the
 //! same place in the shared memory of the block of that rank. A block's shared memory lives until the block
 //! exits, so the blocks of a cluster meet once more ([`sync`]) before any of them may leave.
+//!
+//! The high bits of such an address are the rank, those of the block's own addresses too. The descriptors of
+//! [`wgmma`](crate::wgmma) have no room for them: `layout::wgmma::descriptor` and `units` cut them off, while
+//! `advance` by a whole address adds them to the next field.
 
 #[cfg(target_arch = "nvptx64")]
 use core::arch::asm;

@@ -152,7 +152,8 @@ pub const fn units(bytes: u32) -> u32 {
     bytes >> UNIT_SHIFT & FIELD as u32
 }
 
-/// The descriptor of the operand `bytes` (a multiple of 16) later in shared memory.
+/// The descriptor of the operand `bytes` (a multiple of 16) later in shared memory. In a cluster shared
+/// addresses have higher bits than a descriptor has room for, so a whole address goes through [`units`].
 ///
 /// In a K-major tile the next instruction's elements of k are `K_BYTES` later, as long as they lie in the
 /// swizzle's span.
@@ -171,6 +172,15 @@ pub const fn advance(descriptor: u64, bytes: u32) -> u64 {
 pub const fn advance_units(descriptor: u64, units: u32) -> u64 {
     let low = (descriptor as u32).wrapping_add(units);
     descriptor & !(u32::MAX as u64) | low as u64
+}
+
+/// Whether bits above a start address's 18 have been added to a descriptor. Shared addresses in a cluster have
+/// such bits, which change the leading offset.
+#[inline]
+#[must_use]
+pub const fn is_overflown(descriptor: u64) -> bool {
+    let low = descriptor & ((1 << LEADING_SHIFT) - 1);
+    low > FIELD
 }
 
 /// The fields of a descriptor.
@@ -205,6 +215,17 @@ impl Descriptor {
     #[must_use]
     pub const fn first_row(self) -> u32 {
         (self.start >> ROW_SHIFT).wrapping_sub(self.base) & self.swizzle.rows()
+    }
+
+    /// Whether an operand of `rows` of m or n has elements that the leading offset places.
+    #[inline]
+    #[must_use]
+    pub const fn needs_leading(self, major: Major, element_bytes: u32, rows: u32) -> bool {
+        match (self.swizzle, major) {
+            (Swizzle::None, _) => true,
+            (_, Major::K) => false,
+            (_, Major::MN) => rows * element_bytes > self.swizzle.span(),
+        }
     }
 
     /// Shared address of element `(mn, k)` of the operand. An element has `element_bytes` (1, 2 or 4) bytes.
@@ -253,7 +274,7 @@ const fn bytes(field: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     extern crate std;
-    use super::{Descriptor, K_BYTES, Major, Swizzle, advance, descriptor};
+    use super::{Descriptor, K_BYTES, Major, Swizzle, advance, descriptor, is_overflown};
     use crate::banks::wavefronts_16;
     use std::{vec, vec::Vec};
 
@@ -290,6 +311,32 @@ mod tests {
             Descriptor::decode(advance(descriptor(START, 16, 16, Swizzle::None), 96)).start,
             START + 96
         );
+    }
+
+    /// Where the leading offset has no use, another one leads to the same elements.
+    #[test]
+    fn leading_offsets_are_needed_where_they_place_elements() {
+        for swizzle in SWIZZLES {
+            for (major, element_bytes) in [(Major::K, 1), (Major::K, 2), (Major::K, 4), (Major::MN, 2)] {
+                for rows in [8, 16, 24, 32, 40, 64, 72, 128, 256] {
+                    let [one, other] = [0x400, 0x800].map(|leading| {
+                        let fields = Descriptor::decode(descriptor(START, leading, 0x100, swizzle));
+                        let all = (0..rows).flat_map(|mn| (0..K_BYTES / element_bytes).map(move |k| (mn, k)));
+                        all.map(|(mn, k)| fields.address(major, element_bytes, mn, k)).collect::<Vec<_>>()
+                    });
+                    let fields = Descriptor::decode(descriptor(START, 0, 0, swizzle));
+                    let needs = fields.needs_leading(major, element_bytes, rows);
+                    assert_eq!(needs, one != other, "{swizzle:?} {major:?} {rows}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn higher_bits_of_an_address_are_seen() {
+        let at = |address| advance(descriptor(0, 0x3_fff0, 16, Swizzle::B128), address);
+        assert!(!is_overflown(at(0x3_fff0)) && is_overflown(at(0x4_0000)) && is_overflown(at(0x8_0400)));
+        assert!(!is_overflown(descriptor(0x108_0400, 0x3_fff0, 16, Swizzle::B128)));
     }
 
     #[test]

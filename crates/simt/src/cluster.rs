@@ -1,25 +1,29 @@
 //! Clusters: blocks that run at the same time, can wait for each other and reach each other's shared memory.
 //!
-//! An address in the cluster's window is a `u32`. It is an address of the block's own shared window, or the
-//! result of [`map_shared`] for another block: the top 8 bits hold the rank of that block plus 1, the low
-//! bits the address in its shared window.
+//! An address in the cluster's window is a `u32`, as on a GPU: the top 8 bits hold the rank of a block, the low
+//! bits an offset in its shared memory. A block's own addresses have its own rank, so that [`map_shared`]
+//! changes the top bits alone.
 
 use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
 use std::panic::Location;
 
-use crate::check::{self, Access, ClusterRelease};
+use crate::check::{self, Access, ClusterRelease, space};
 use crate::config::LaunchConfig;
 use crate::exec::context::{Block, RawOther, Thread, WARP_SIZE, Wait, current};
 use crate::exec::unflatten;
 use crate::fault::{AccessKind, FaultKind, Index};
 use crate::site::RawSite;
 
-/// The number of low bits that hold the address in a block's shared window.
+/// The number of low bits that hold the address in a block's shared memory.
 const RANK_SHIFT: u32 = 24;
 
 /// These bits.
 const OFFSET: u32 = (1 << RANK_SHIFT) - 1;
+
+/// What all addresses of a cluster's blocks have besides, the first block's too. No GPU sets it. It is above
+/// all offsets, and none of the 18 bits of an address that a `wgmma` descriptor has room for.
+pub(crate) const MARK: u32 = 1 << 19;
 
 /// Shared memory of a block of the cluster.
 #[derive(Clone, Copy)]
@@ -80,6 +84,21 @@ fn own(thread: &Thread) -> (usize, u32) {
     let blocks = thread.group().launch.config.blocks_per_cluster() as u32;
     let number = thread.block_slot / blocks;
     (number as usize, number * blocks)
+}
+
+/// What addresses of the thread's own shared memory have besides their offset.
+#[inline]
+pub(crate) fn own_bits(thread: &Thread) -> u32 {
+    match thread.group().launch.config.blocks_per_cluster() {
+        1 => 0,
+        _ => MARK | (thread.block_slot - own(thread).1) << RANK_SHIFT,
+    }
+}
+
+/// The offset of an address of the thread's own shared memory; of another one, a number beyond all offsets.
+#[inline]
+pub(crate) fn own_offset(thread: &Thread, address: u32) -> u32 {
+    address.checked_sub(own_bits(thread)).unwrap_or(u32::MAX)
 }
 
 /// Rank of the block in its cluster (`%cluster_ctarank`).
@@ -278,18 +297,27 @@ pub fn map_shared(addr: u32, rank: u32) -> u32 {
         let message = format!("rank {rank} in a cluster of {blocks} blocks");
         thread.fail(FaultKind::ClusterInvalid, location, message);
     }
-    if addr >> RANK_SHIFT != 0 {
+    if !thread.block().arena.has(own_offset(thread, addr), 0) {
         let message = format!("{addr:#x} is no address of the block's own shared window");
         thread.fail(FaultKind::WildPointer, location, message);
     }
-    addr | (rank + 1) << RANK_SHIFT
+    addr & OFFSET | rank << RANK_SHIFT
 }
 
 /// Whether an address is one that [`map_shared`] gives.
 pub(crate) fn is_mapped(thread: &Thread, address: u32) -> bool {
     let blocks = thread.group().launch.config.blocks_per_cluster() as u32;
-    let offset = address & OFFSET;
-    (1..=blocks).contains(&(address >> RANK_SHIFT)) && thread.block().arena.has(offset, 1)
+    address >> RANK_SHIFT < blocks && thread.block().arena.has(offset_of(thread, address), 1)
+}
+
+/// Whether an address was one of the block's own before it was cut to the bits of an offset.
+pub(crate) fn lacks_bits(thread: &Thread, address: u32) -> bool {
+    own_bits(thread) != 0 && thread.block().arena.has(address, 1)
+}
+
+/// The offset in a block's shared memory that an address of the cluster's window holds.
+fn offset_of(thread: &Thread, address: u32) -> u32 {
+    (address & OFFSET).wrapping_sub(own_bits(thread) & MARK)
 }
 
 /// The block and offset of an address of the cluster's window.
@@ -301,15 +329,15 @@ pub(crate) fn resolve<'t>(
 ) -> Target<'t> {
     let (_, first) = own(thread);
     let blocks = thread.group().launch.config.blocks_per_cluster() as u32;
-    let block_slot = match address >> RANK_SHIFT {
-        0 => thread.block_slot,
-        rank if rank <= blocks => first + rank - 1,
-        _ => {
-            let message = format!("{op}: {address:#x} is no address of the cluster's shared window");
-            thread.fail(FaultKind::WildPointer, location, message)
-        }
-    };
-    of_block(thread, block_slot, address & OFFSET, op, location)
+    let rank = address >> RANK_SHIFT;
+    if lacks_bits(thread, address) {
+        space::fail_outside_window(thread, address, location);
+    }
+    if rank >= blocks {
+        let message = format!("{op}: {address:#x} is no address of the cluster's shared window");
+        thread.fail(FaultKind::WildPointer, location, message);
+    }
+    of_block(thread, first + rank, offset_of(thread, address), op, location)
 }
 
 /// Shared memory of the block of `rank` in the thread's cluster.

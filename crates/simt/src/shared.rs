@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::Location;
 
 use crate::check::space;
+use crate::cluster;
 use crate::exec::context::{Block, Thread, current};
 use crate::fault::FaultKind;
 use crate::region::{self, DeviceMemory};
@@ -11,8 +12,8 @@ use crate::region::{self, DeviceMemory};
 /// Shared memory that a block can have, static and dynamic together, in bytes.
 pub const SHARED_LIMIT: u32 = 227 * 1024;
 
-/// First address of the 32-bit shared window, whose addresses are offsets in the arena. Not 0, so that a
-/// zeroed address and accesses before the first variable are detected.
+/// First address of the 32-bit shared window, whose addresses are offsets in the arena, in a cluster with the
+/// block's rank above. Not 0, so that a zeroed address and accesses before the first variable are detected.
 pub const WINDOW_BASE: u32 = ARENA_ALIGN as u32;
 
 /// Bytes after a variable, where accesses that run over its end land: as many as it has, within limits.
@@ -21,7 +22,8 @@ fn gap_after(bytes: usize) -> usize {
 }
 
 /// Bytes of the arena: the limit, room for gaps and alignment, and the part before the window.
-const ARENA_BYTES: usize = 4 * SHARED_LIMIT as usize;
+const ARENA_BYTES: usize = cluster::MARK as usize;
+const _: () = assert!(ARENA_BYTES > 2 * SHARED_LIMIT as usize);
 
 const ARENA_ALIGN: usize = 1024;
 const _: () = assert!(region::ALIGNMENT.is_multiple_of(ARENA_ALIGN));
@@ -268,7 +270,7 @@ pub fn to_address<T>(pointer: *const T) -> u32 {
 fn window_address(pointer: *const u8, location: &'static Location<'static>) -> u32 {
     let thread = current("simt::shared::to_address");
     match thread.block().arena.offset_of(pointer as usize) {
-        Some(offset) => offset as u32,
+        Some(offset) => offset as u32 + cluster::own_bits(thread),
         None => space::fail_outside_shared(thread, pointer as usize, location),
     }
 }
@@ -280,12 +282,13 @@ fn window_address(pointer: *const u8, location: &'static Location<'static>) -> u
 pub fn leave_unwritten(address: u32, bytes: u32) {
     let thread = current("simt::shared::leave_unwritten");
     let block = thread.block();
-    if !block.arena.has(address, bytes as usize) {
+    let offset = cluster::own_offset(thread, address);
+    if !block.arena.has(offset, bytes as usize) {
         let message = format!("{bytes} bytes at {address:#x} are not all of the block's shared memory");
         thread.fail(FaultKind::WildPointer, Location::caller(), message);
     }
     if thread.checked() {
-        block.check.accept_unwritten(address as usize, bytes as usize);
+        block.check.accept_unwritten(offset as usize, bytes as usize);
     }
 }
 
@@ -295,8 +298,9 @@ pub fn leave_unwritten(address: u32, bytes: u32) {
 pub fn from_address(address: u32) -> *mut u8 {
     let location = Location::caller();
     let thread = current("simt::shared::from_address");
-    if !(WINDOW_BASE as usize..ARENA_BYTES).contains(&(address as usize)) {
+    let (arena, offset) = (&thread.block().arena, cluster::own_offset(thread, address));
+    if !arena.has(offset, 1) {
         space::fail_outside_window(thread, address, location);
     }
-    thread.block().arena.base().wrapping_add(address as usize)
+    arena.at(offset)
 }

@@ -156,7 +156,12 @@ pub(crate) fn fail_outside_shared(
 #[cold]
 pub(crate) fn fail_outside_window(thread: &Thread, address: u32, location: &'static Location<'static>) -> ! {
     let check = thread.group().launch.check.as_ref();
-    let (whose, remedy) = if cluster::is_mapped(thread, address) {
+    let (whose, remedy) = if cluster::lacks_bits(thread, address) {
+        (
+            "lacks the bits that addresses in a cluster have above their 18 low ones, the block's rank",
+            "take the address that `shared::address_of` gave: only matrix descriptors want the low bits alone",
+        )
+    } else if cluster::is_mapped(thread, address) {
         (
             "is an address of the cluster's window, which the functions of `cluster` take",
             "take `cluster::load_shared` and `store_shared`, or the address that `cluster::map_shared` was given",

@@ -9,7 +9,7 @@ mod product;
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
 
-use layout::wgmma::{Descriptor, K_BYTES};
+use layout::wgmma::{self, Descriptor, K_BYTES};
 
 pub use layout::wgmma::Major;
 
@@ -336,7 +336,7 @@ fn check_instruction(thread: &Thread, instruction: &Instruction, location: &'sta
     if !formats[0].goes_with(formats[1]) {
         invalid(format!("A of {:?} and B of {:?}; only E4m3 and E5m2 mix", formats[0], formats[1]));
     }
-    for (name, format, operand) in [("A", formats[0], a), ("B", formats[1], Some(b))] {
+    for (name, format, operand, rows) in [("A", formats[0], a, M), ("B", formats[1], Some(b), n)] {
         let Some(Shared { descriptor, major }) = operand else { continue };
         if major == Major::MN && format.bytes() != 2 {
             invalid(format!("{name} of {format:?} is not K-major; only 16-bit elements can be otherwise"));
@@ -349,6 +349,12 @@ fn check_instruction(thread: &Thread, instruction: &Instruction, location: &'sta
                 fields.first_row(),
                 fields.swizzle,
                 fields.swizzle.period()
+            ));
+        }
+        let has_more = wgmma::is_overflown(descriptor);
+        if has_more && fields.needs_leading(major, format.bytes(), rows as u32) {
+            invalid(format!(
+                "{name} begins at a shared address with bits above the 18 that a descriptor has room for, as addresses in a cluster have; they have changed its leading offset: cut them off by `layout::wgmma::units`"
             ));
         }
     }

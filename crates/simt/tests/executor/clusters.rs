@@ -10,7 +10,7 @@ use ironwarp_simt::cluster::{
 };
 use ironwarp_simt::mbarrier::{arrive_expect_tx, arrive_remote, fence_init, init, wait_parity};
 use ironwarp_simt::remote::store_async;
-use ironwarp_simt::shared::{alloc_static, to_address};
+use ironwarp_simt::shared::{alloc_static, from_address, to_address};
 use ironwarp_simt::{FaultKind, LaunchConfig, StaticKey, mbarrier, thread};
 
 static BARS: StaticKey = StaticKey::new("BARS");
@@ -268,6 +268,27 @@ fn use_of_a_remote_barrier_before_its_initialisation_is_known() {
         }
         cluster_sync();
     });
+}
+
+/// As on a GPU, the rank is in the high bits of a block's own addresses.
+#[test]
+fn addresses_have_the_rank_above_their_offset() {
+    passes(config(), || {
+        let own = to_address(word(0));
+        assert_eq!((own >> 24, own), (block_rank(), map_shared(own, block_rank())));
+        assert_eq!(map_shared(own, next()) >> 24, next());
+        assert_eq!((own ^ map_shared(own, next())) << 8, 0);
+        assert_eq!(from_address(own), word(0).cast());
+    });
+    let cut: [fn(u32); 3] = [
+        |address| drop(from_address(address)),
+        |address| init(address, 1),
+        |address| drop(get_from(address)),
+    ];
+    for operation in cut {
+        let fault = fails(config(), FaultKind::WrongMemory, || operation(to_address(word(0)) & 0x3_ffff));
+        assert!(fault.message.contains("lacks the bits"), "{fault}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use crate::common::fault;
 use ironwarp_simt::wgmma::{self, Format, Left, Major, Shared};
 use ironwarp_simt::{FaultKind, LaunchConfig, Options, StaticKey, shared, thread};
-use layout::wgmma::{Swizzle, descriptor};
+use layout::wgmma::{Swizzle, advance, descriptor, units};
 use num::{E4M3, E5M2, bf16, f16};
 
 mod flight;
@@ -337,6 +337,36 @@ fn operands_in_the_wrong_place() {
         mma(&mut [0.0; 4], Shared { descriptor: b.descriptor & !0x3fff, ..a }, b);
     });
     assert_eq!(fault.kind, FaultKind::OutOfBounds, "{fault}");
+}
+
+/// In a cluster addresses have the block's rank above the 18 bits that a descriptor has room for.
+#[test]
+fn addresses_of_a_cluster_in_descriptors() {
+    let config = LaunchConfig { cluster: [2, 1, 1], ..LaunchConfig::linear(2, THREADS) };
+    // Two boxes, one beside the other, are placed by the leading offset.
+    let product = |major: Major, cut: bool| {
+        let (a, b) = (plain().0, Operand::new(Format::F16, M, 2, major, Swizzle::B64));
+        ironwarp_simt::run(&config, &Options::default(), || {
+            let a = a.place(&A);
+            b.place(&B);
+            let first = shared::to_address(shared::alloc_static(&B, b.bytes.len(), 1024));
+            let first = if cut { units(first) * layout::UNIT_BYTES } else { first };
+            let b = Shared { descriptor: advance(b.at(0).descriptor, first), major };
+            ready();
+            let mut acc = [0.0; M / 2];
+            mma(&mut acc, a, b);
+            finish();
+            let (row, column) = (thread::rank() / 32 * 16 + thread::rank() % 32 / 4, thread::rank() % 4 * 2);
+            let (row, column) = (row as usize, column as usize + M - 8);
+            let want: f32 = (0..Format::F16.k()).map(|k| value(row, k, 1) * value(column, k, 2)).sum();
+            assert_eq!(acc[M / 2 - 4], want);
+        })
+    };
+    for (major, cut) in [(Major::K, false), (Major::K, true), (Major::MN, true)] {
+        product(major, cut).unwrap_or_else(|fault| panic!("{major:?} {cut}: {fault}"));
+    }
+    let fault = product(Major::MN, false).map(drop).unwrap_err();
+    says(&fault, FaultKind::WgmmaInvalid, "B begins at a shared address with bits above the 18");
 }
 
 #[test]
