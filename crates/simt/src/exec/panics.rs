@@ -9,6 +9,10 @@ use crate::Site;
 /// Puts a hook in front of the program's panic hook. It prints nothing inside simulated threads.
 pub(super) fn install_hook() {
     static ONCE: Once = Once::new();
+    // A thread that unwinds may not change the hook. A later launch does.
+    if std::thread::panicking() {
+        return;
+    }
     ONCE.call_once(|| {
         let previous = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| match context::try_current() {
