@@ -110,6 +110,23 @@ impl Table {
 static TABLE: RwLock<Table> =
     RwLock::new(Table { live: BTreeMap::new(), freed: VecDeque::new(), snapshot: OnceLock::new() });
 
+/// A walk over the table, which need not be done again while live allocations stay the same.
+struct Walk(AtomicU64);
+
+impl Walk {
+    const fn new() -> Self {
+        Self(AtomicU64::new(u64::MAX))
+    }
+
+    /// `changes` is read before the walk: what is new since then is met by the next one.
+    fn unless_done_at(&self, changes: u64, walk: impl FnOnce()) {
+        if self.0.load(Ordering::Acquire) != changes {
+            walk();
+            self.0.store(changes, Ordering::Release);
+        }
+    }
+}
+
 /// The table of all allocations.
 pub(crate) struct Allocations;
 
@@ -153,9 +170,12 @@ impl Allocations {
 
     /// A kernel whose stores are not seen may write all live allocations.
     pub fn may_be_written() {
-        Self::snapshot()
-            .iter()
-            .for_each(|allocation| allocation.may_be_written.store(true, Ordering::Relaxed));
+        static WALK: Walk = Walk::new();
+        WALK.unless_done_at(Self::changes(), || {
+            Self::snapshot()
+                .iter()
+                .for_each(|allocation| allocation.may_be_written.store(true, Ordering::Relaxed));
+        });
     }
 
     /// Bytes have been copied; those that have no values take none along.
@@ -204,5 +224,19 @@ impl Allocations {
     pub fn freed(address: usize) -> Option<Arc<Allocation>> {
         let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
         table.freed.iter().rev().find(|allocation| allocation.contains(address)).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_walked_again_once_it_has_changed() {
+        let (walk, mut walks) = (Walk::new(), 0);
+        for changes in [0, 0, 1, 1, 1, 2] {
+            walk.unless_done_at(changes, || walks += 1);
+        }
+        assert_eq!(walks, 3);
     }
 }
