@@ -3,11 +3,13 @@
 
 use std::fmt;
 use std::panic::Location;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 /// Line of a kernel's source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Site {
-    /// Source file, relative to the workspace where possible; empty when unknown.
+    /// Source file: below the program's workspace without its folders, else whole; empty when unknown.
     pub file: String,
     /// Line, from 1; 0 when unknown.
     pub line: u32,
@@ -105,9 +107,46 @@ fn is_library(file: &str) -> bool {
     LIBRARIES.iter().any(|library| file.contains(library))
 }
 
-/// Path below the workspace, where this crate was built from one.
+/// Path below the workspace: debug information has whole paths, a `Location` has them for packages outside.
 fn relative(path: &str) -> String {
-    const CRATE: &str = env!("CARGO_MANIFEST_DIR");
-    let workspace = CRATE.strip_suffix("crates/simt").unwrap_or(CRATE);
-    path.strip_prefix(workspace).unwrap_or(path).to_string()
+    static WORKSPACE: LazyLock<PathBuf> = LazyLock::new(|| {
+        let from = std::env::current_dir().ok();
+        from.and_then(|from| workspace_around(&from)).unwrap_or_else(own_workspace)
+    });
+    below(&WORKSPACE, path)
+}
+
+fn below(workspace: &Path, path: &str) -> String {
+    let inner = Path::new(path).strip_prefix(workspace).ok().and_then(Path::to_str);
+    inner.unwrap_or(path).to_string()
+}
+
+/// The workspace of the program that runs in `folder`, where cargo has run it.
+fn workspace_around(folder: &Path) -> Option<PathBuf> {
+    folder.ancestors().find(|folder| folder.join("Cargo.lock").is_file()).map(Path::to_path_buf)
+}
+
+/// The workspace that this crate was built in: a program of its tests may run elsewhere.
+fn own_workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("/")).to_path_buf()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_those_below_the_programs_workspace() {
+        let own = own_workspace();
+        assert_eq!(workspace_around(&own.join("crates/simt/src")).as_deref(), Some(&*own));
+        let project = Path::new("/home/blur");
+        let shown = ["/home/blur/kernels/src/lib.rs", "kernels/src/lib.rs"].map(|path| below(project, path));
+        assert_eq!(shown, ["kernels/src/lib.rs"; 2]);
+        let library = own.join("kernels-gpu/gemm/src/load.rs");
+        let library = library.to_str().expect("text");
+        assert_eq!(
+            [below(project, library), below(&own, library)],
+            [library, "kernels-gpu/gemm/src/load.rs"]
+        );
+    }
 }
