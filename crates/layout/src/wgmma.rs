@@ -174,8 +174,8 @@ pub const fn advance_units(descriptor: u64, units: u32) -> u64 {
     descriptor & !(u32::MAX as u64) | low as u64
 }
 
-/// Whether bits above a start address's 18 have been added to a descriptor. Shared addresses in a cluster have
-/// such bits, which change the leading offset.
+/// Whether bits above a start address's 18 have been added to a descriptor. Shared addresses in a cluster
+/// have such bits, which change the leading offset.
 #[inline]
 #[must_use]
 pub const fn is_overflown(descriptor: u64) -> bool {

@@ -1,7 +1,7 @@
 //! Clusters: blocks that run at the same time, can wait for each other and reach each other's shared memory.
 //!
-//! An address in the cluster's window is a `u32`, as on a GPU: the top 8 bits hold the rank of a block, the low
-//! bits an offset in its shared memory. A block's own addresses have its own rank, so that [`map_shared`]
+//! An address in the cluster's window is a `u32`, as on a GPU: the top 8 bits hold the rank of a block, the
+//! low bits an offset in its shared memory. A block's own addresses have its own rank, so that [`map_shared`]
 //! changes the top bits alone.
 
 use std::cell::{Cell, RefCell};
@@ -21,8 +21,8 @@ const RANK_SHIFT: u32 = 24;
 /// These bits.
 const OFFSET: u32 = (1 << RANK_SHIFT) - 1;
 
-/// What all addresses of a cluster's blocks have besides, the first block's too. No GPU sets it. It is above
-/// all offsets, and none of the 18 bits of an address that a `wgmma` descriptor has room for.
+/// A bit of all addresses in a cluster, those of the first block too. No GPU sets it. It is above all
+/// offsets, and none of the 18 bits of an address that a `wgmma` descriptor has room for.
 pub(crate) const MARK: u32 = 1 << 19;
 
 /// Shared memory of a block of the cluster.
@@ -86,7 +86,7 @@ fn own(thread: &Thread) -> (usize, u32) {
     (number as usize, number * blocks)
 }
 
-/// What addresses of the thread's own shared memory have besides their offset.
+/// The bits above the offset of addresses of the thread's own shared memory.
 #[inline]
 pub(crate) fn own_bits(thread: &Thread) -> u32 {
     match thread.group().launch.config.blocks_per_cluster() {

@@ -1,5 +1,5 @@
-//! A program whose first launch is one of a thread that unwinds. Apart from the other tests: the first launch of
-//! a program changes its panic hook.
+//! A program whose first launch is one of a thread that unwinds. Apart from the other tests: the first
+//! launch of a program changes its panic hook.
 
 use std::panic::catch_unwind;
 
