@@ -40,6 +40,6 @@ mod svg;
 pub use backend::{Backend, Failure};
 pub use cache::{Cache, Lease, StreamHeap};
 pub use heap::Site;
-pub use size::{GRANULE, Kind, PAGE, SMALL_LIMIT, block_bytes};
+pub use size::{Bytes, GRANULE, Kind, PAGE, SMALL_LIMIT, block_bytes};
 pub use snapshot::{BlockSnapshot, BlockState, HeapSnapshot, Holder, SegmentSnapshot, Snapshot};
 pub use stats::Stats;

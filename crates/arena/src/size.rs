@@ -63,3 +63,36 @@ pub fn segment_bytes(block: u64) -> Option<u64> {
 pub fn least_segment_bytes(block: u64) -> Option<u64> {
     block.checked_next_multiple_of(PAGE)
 }
+
+/// A number of bytes, shown in the unit that people count so many in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+impl std::fmt::Display for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+        match units.into_iter().find(|(bits, _)| self.0 >> bits > 0) {
+            Some((bits, unit)) => write!(f, "{:.2} {unit}", self.0 as f64 / (1u64 << bits) as f64),
+            None => write!(f, "{} bytes", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Bytes;
+
+    #[test]
+    fn sizes_have_units() {
+        let sizes = [
+            (0, "0 bytes"),
+            (1023, "1023 bytes"),
+            (1536, "1.50 KiB"),
+            (3 << 29, "1.50 GiB"),
+            (1 << 41, "2048.00 GiB"),
+        ];
+        for (bytes, text) in sizes {
+            assert_eq!(Bytes(bytes).to_string(), text);
+        }
+    }
+}

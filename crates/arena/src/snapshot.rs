@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::heap::{Block, Heap, Site, State};
-use crate::size::Kind;
+use crate::size::{Bytes, Kind};
 use crate::stats::Stats;
 
 /// Every segment and block of a cache.
@@ -90,7 +90,8 @@ pub struct Holder {
 
 impl std::fmt::Display for Holder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {} bytes in {} blocks", self.site, self.bytes, self.blocks)
+        let blocks = if self.blocks == 1 { "block" } else { "blocks" };
+        write!(f, "{}: {} in {} {blocks}", self.site, Bytes(self.bytes), self.blocks)
     }
 }
 

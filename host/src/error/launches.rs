@@ -51,6 +51,21 @@ impl Suspects {
         }
     }
 
+    /// The failure in words: the kernel and the line of its launch, where all suspects are of one kernel.
+    pub(crate) fn cause(&self) -> String {
+        match self.launches.as_slice() {
+            [first, others @ ..]
+                if others.iter().all(|other| other.kernel == first.kernel)
+                    && self.forgotten == 0
+                    && !self.unseen_work =>
+            {
+                let LaunchSite { kernel, location, .. } = first;
+                format!("kernel `{kernel}` failed, launched at {}:{}", location.file(), location.line())
+            }
+            _ => "an earlier error".to_owned(),
+        }
+    }
+
     /// The launch that caused the error, when it can only be one.
     pub fn culprit(&self) -> Option<&LaunchSite> {
         match self.launches.as_slice() {

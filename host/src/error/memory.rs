@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use arena::Bytes;
+
 /// A failed allocation, with the holders of the device's memory. Sizes are in bytes.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -34,51 +36,19 @@ impl fmt::Display for OutOfMemory {
             f,
             "device {device} is out of memory: {} asked at {file}:{line}, {} of {} free; this process holds {}, {} of \
              them in use",
-            Size(requested),
-            Size(free),
-            Size(total),
-            Size(reserved),
-            Size(live)
+            Bytes(requested as u64),
+            Bytes(free as u64),
+            Bytes(total as u64),
+            Bytes(reserved as u64),
+            Bytes(live as u64)
         )?;
         if let Some(limit) = self.limit {
-            write!(f, ", and may hold {}", Size(limit))?;
+            write!(f, ", and may hold {}", Bytes(limit as u64))?;
         }
         for (place, holder) in self.holders.iter().enumerate() {
             f.write_str(if place == 0 { "\nmost of it by " } else { "\n           by " })?;
             holder.fmt(f)?;
         }
         f.write_str("\nhint: drop buffers that are no longer needed, or cut the problem into smaller pieces")
-    }
-}
-
-/// Bytes, in the unit that people count so many in.
-struct Size(usize);
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
-        match units.into_iter().find(|(bits, _)| self.0 >> bits > 0) {
-            Some((bits, unit)) => write!(f, "{:.2} {unit}", self.0 as f64 / (1u64 << bits) as f64),
-            None => write!(f, "{} bytes", self.0),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Size;
-
-    #[test]
-    fn sizes_have_units() {
-        let sizes = [
-            (0, "0 bytes"),
-            (1023, "1023 bytes"),
-            (1536, "1.50 KiB"),
-            (3 << 29, "1.50 GiB"),
-            (1 << 41, "2048.00 GiB"),
-        ];
-        for (bytes, text) in sizes {
-            assert_eq!(Size(bytes).to_string(), text);
-        }
     }
 }

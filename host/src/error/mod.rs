@@ -44,8 +44,9 @@ pub enum Error {
 
     /// The device's context is dead: every later call returns this same first error.
     #[error(
-        "the device's context is unusable since an earlier error: {first}\nhint: mend the kernel named above; the process \
-         (or every handle to this device) has to go before the device can be used again"
+        "the device's context is unusable since {}: {first}\nhint: mend the kernel named above; the process (or every \
+         handle to this device) has to go before the device can be used again; tests of a process share it, and \
+         `cargo nextest run` gives each test a process", first.suspects.cause()
     )]
     Sticky {
         /// The error that killed the context.

@@ -185,7 +185,7 @@ fn a_limit_holds() -> Result<()> {
             && e.live >= 20 * MIB && e.reserved >= e.live && e.reserved <= 40 * MIB)
     })?;
     let text = error.to_string();
-    let holder = format!("{}:{line}: {} bytes in 1 blocks", file!(), 20 * MIB);
+    let holder = format!("{}:{line}: 20.00 MiB in 1 block", file!());
     for part in ["may hold 40.00 MiB", &holder, "hint: "] {
         assert!(text.contains(part), "`{part}` is not in: {text}");
     }

@@ -30,6 +30,12 @@ fn the_launches_under_way_are_suspects() -> Result<()> {
     let is_reported = first.report.is_some();
     assert_eq!(is_reported, device.is_software());
     assert!(!is_reported || names == ["die"], "{names:?}");
+    // Other tests of the process get this error too: its first line tells where to look.
+    let told = error.to_string();
+    let first_line = told.lines().next().unwrap_or_default();
+    let cause = format!("since kernel `die` failed, launched at {}:{line}: ", file!());
+    assert_eq!(first_line.contains(&cause), names == ["die"], "{first_line}");
+    assert!(told.contains("`cargo nextest run`"), "{told}");
     assert_ne!(is_reported, error.to_string().contains("hint: a kernel trapped or died"), "{error}");
     assert_eq!((suspects.launches[0].location.line(), suspects.launches[0].location.file()), (line, file!()));
     assert_eq!((suspects.forgotten, suspects.unseen_work), (0, false));
