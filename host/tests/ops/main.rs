@@ -44,6 +44,7 @@ mod ops_row_backward;
 mod ops_row_drawn;
 mod ops_row_engines;
 mod ops_row_exact;
+mod ops_row_function;
 mod ops_row_kept;
 mod ops_row_loss;
 mod ops_row_soft_loss;

@@ -11,6 +11,7 @@
 mod channels;
 mod cosine;
 mod differentiable;
+mod function;
 mod launch;
 mod linear_loss;
 mod loss;
@@ -37,6 +38,7 @@ pub use channels::{
     BatchNorm, ChannelAffine, ChannelAxis, ChannelNormed, FixedStatistics, GroupNorm, RunningStatistics,
 };
 pub use cosine::{CosineEmbedding, CosineLoss};
+pub use function::{RowKernel, run_function, run_function_held};
 pub(super) use launch::as_rows;
 pub use linear_loss::{LinearCrossEntropy, LinearLoss};
 pub(super) use loss::scalar;
