@@ -207,7 +207,7 @@ fn print_table(rows: &[Row], workspace: &Workspace) {
 
 fn print_instructions(row: &Row) {
     let mut counts: Vec<_> = row.instructions.iter().collect();
-    counts.sort_by_key(|(class, count)| (std::cmp::Reverse(**count), **class));
+    counts.sort_by_key(|&(class, count)| (std::cmp::Reverse(*count), class));
     let list: Vec<String> = counts.iter().map(|(class, count)| format!("{class} {count}")).collect();
     println!("\n{} {}\n  {}", style(Style::Bold, &row.kernel), row.arch, list.join(", "));
     if !row.panic_path.is_empty() {

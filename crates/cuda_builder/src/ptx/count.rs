@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 /// Static instruction counts by class, such as `ld.global`, `fma`, `mma`, `bar`.
-pub type InstructionCounts = BTreeMap<&'static str, usize>;
+pub type InstructionCounts = BTreeMap<String, usize>;
 
-/// Classes by the start of the opcode; the first that fits counts.
+/// Classes by the start of the opcode; the first that fits counts. Others are counted by what comes before
+/// their first dot.
 const CLASSES: &[(&str, &str)] = &[
     ("ld.global", "ld.global"),
     ("ld.shared", "ld.shared"),
@@ -49,9 +50,9 @@ const CLASSES: &[(&str, &str)] = &[
 pub fn instructions(body: &str) -> InstructionCounts {
     let mut counts = InstructionCounts::new();
     for opcode in opcodes(body) {
-        let class =
-            CLASSES.iter().find(|(start, _)| opcode.starts_with(start)).map_or("other", |(_, class)| class);
-        *counts.entry(class).or_default() += 1;
+        let listed = CLASSES.iter().find(|(start, _)| opcode.starts_with(start));
+        let class = listed.map_or_else(|| opcode.split('.').next().unwrap_or(opcode), |(_, class)| class);
+        *counts.entry(class.to_owned()).or_default() += 1;
     }
     counts
 }

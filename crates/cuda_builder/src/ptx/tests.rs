@@ -185,7 +185,7 @@ fn instructions_fall_into_classes() {
     let braces = instructions(
         "{\n\t{ .reg .pred p; fma.rn.f32 %f1, %f2, %f3, %f4; }\n\tmma.sync.aligned.m16n8k16\n\t\t{%r1, %r2},\n\t\t{%r3};\n$L1:\n}",
     );
-    assert_eq!(braces.into_iter().collect::<Vec<_>>(), [("fma", 1), ("mma", 1)]);
+    assert_eq!(braces, counted(&[("fma", 1), ("mma", 1)]));
 }
 
 #[test]
@@ -253,4 +253,15 @@ fn an_entry_prints_with_what_it_calls() {
     let bad = module.entry_text(module.entries().next().unwrap());
     assert!(bad.contains(".visible .entry bad(") && bad.contains("18panic_bounds_check("));
     assert!(!bad.contains("fill"));
+}
+
+fn counted(counts: &[(&str, usize)]) -> InstructionCounts {
+    counts.iter().map(|(class, count)| ((*class).to_owned(), *count)).collect()
+}
+
+#[test]
+fn every_instruction_is_counted_by_its_kind() {
+    let body = "{\n\tadd.s32 %r1, %r2, 1;\n\tadd.f32 %f1, %f2, %f3;\n\tsetp.ge.s32 %p1, %r1, 4;\n\t@%p1 shl.b32 %r3, %r1, 2;\n\tld.global.f32 %f1, [%rd1];\n\tret;\n}";
+    let wanted = counted(&[("add", 2), ("ld.global", 1), ("ret", 1), ("setp", 1), ("shl", 1)]);
+    assert_eq!(instructions(body), wanted);
 }
