@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::process;
 use crate::setup;
 use crate::term::{Style, style};
+use crate::variables;
 
 /// The help of `doctor`.
 pub const HELP: &str = "
@@ -122,7 +123,7 @@ fn examine(program: Program, root: &Path, more: Vec<Finding>) -> Vec<Finding> {
     findings.extend(device_compiler(program));
     findings.extend([ptxas(program), driver()]);
     findings.extend(more);
-    findings.extend([disk(root), network()]);
+    findings.extend([variables::look(), disk(root), network()]);
     findings
 }
 

@@ -29,4 +29,5 @@ mod settings;
 pub mod setup;
 pub mod term;
 pub mod topology;
+mod variables;
 pub mod workspace;
