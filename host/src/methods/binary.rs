@@ -3,7 +3,7 @@
 //! The second operand is a tensor or a plain number. Shapes broadcast, and types are promoted as
 //! [`DType::promote`] says. In place, the result is rounded to the tensor's own type.
 
-use super::number::{Operand, fits, promoted};
+use super::number::{Operand, fits, holds, promoted};
 use super::stream_of;
 use crate::error::Result;
 use crate::ops::convert::convert;
@@ -106,6 +106,11 @@ pub(super) fn combine(
                 fits(operation, number, dtype)?;
                 return elementwise::affine(&stream_of(y)?, &y.to(dtype)?, factor, addend).named(operation);
             }
+            if op == BinaryOp::Div && dtype.size() == DType::F16.size() && !holds(number, dtype) {
+                // In f32, which holds the number: as f16, 65536 would be an infinity.
+                let quotient = combine(operation, op, a, Operand::Tensor(&y.to(DType::F32)?))?;
+                return convert(&stream_of(y)?, &quotient, dtype);
+            }
         }
         (Operand::Number(_), Operand::Number(_)) => {}
     }
@@ -136,6 +141,8 @@ fn affine(op: BinaryOp, number: Scalar, dtype: DType) -> Option<(f64, f64)> {
     let value = exact(number, dtype)?;
     match op {
         BinaryOp::Add => Some((1.0, value)),
+        // The least i32 is its own negative: arithmetic wraps around.
+        BinaryOp::Sub if dtype == DType::I32 => Some((1.0, (value as i32).wrapping_neg().into())),
         BinaryOp::Sub => Some((1.0, -value)),
         // Of a product of 0 the sign stays when -0 is added.
         BinaryOp::Mul => Some((value, -0.0)),
@@ -286,21 +293,27 @@ impl Tensor {
         compare("isnan", CompareOp::Ne, self, self.into())
     }
 
-    /// Whether the element is an infinity.
+    /// Whether the element is an infinity. No integer or bool is one.
     ///
     /// # Errors
-    /// As [`Tensor::relu`].
+    /// As [`Tensor::relu`] for floats, as [`Tensor::add`] for other types.
     #[track_caller]
     pub fn isinf(&self) -> Result<Tensor> {
+        if !self.dtype().is_float() {
+            return compare("isinf", CompareOp::Ne, self, self.into());
+        }
         self.abs().named("isinf")?.eq(f64::INFINITY)
     }
 
-    /// Whether the element is neither NaN nor an infinity.
+    /// Whether the element is neither NaN nor an infinity. All integers and bools are finite.
     ///
     /// # Errors
-    /// As [`Tensor::relu`].
+    /// As [`Tensor::isinf`].
     #[track_caller]
     pub fn isfinite(&self) -> Result<Tensor> {
+        if !self.dtype().is_float() {
+            return compare("isfinite", CompareOp::Eq, self, self.into());
+        }
         self.abs().named("isfinite")?.lt(f64::INFINITY)
     }
 }

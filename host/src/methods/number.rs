@@ -113,19 +113,41 @@ pub(super) fn filled(
         let one = single(operation, stream, number, dtype)?;
         return elementwise::copy(stream, &one.broadcast_to(shape)?);
     }
-    let value = number.as_f64();
+    let (value, odd) = (number.as_f64(), odd_from_f64(number.as_f64()));
     match dtype {
         DType::F64 => full(stream, shape, value),
         DType::F32 => full(stream, shape, value as f32),
-        DType::F16 => full(stream, shape, f16::from_f64(value)),
-        DType::BF16 => full(stream, shape, bf16::from_f64(value)),
-        DType::F8E4M3 => full(stream, shape, E4M3::from_f32(value as f32)),
-        DType::F8E5M2 => full(stream, shape, E5M2::from_f32(value as f32)),
+        DType::F16 => full(stream, shape, f16::from_f32(odd)),
+        DType::BF16 => full(stream, shape, bf16::from_f32(odd)),
+        DType::F8E4M3 => full(stream, shape, E4M3::from_f32(odd)),
+        DType::F8E5M2 => full(stream, shape, E5M2::from_f32(odd)),
         DType::I64 => full(stream, shape, number.as_i64()),
         DType::I32 => full(stream, shape, number.as_i64() as i32),
         DType::U8 => full(stream, shape, number.as_i64() as u8),
         DType::Bool => full(stream, shape, value != 0.0),
     }
+}
+
+/// To f32, rounded to odd: rounded again to a smaller float, it is `x` rounded once, as `tensor::convert` says.
+fn odd_from_f64(x: f64) -> f32 {
+    let nearest = x as f32;
+    let back = f64::from(nearest);
+    if back == x || x.is_nan() {
+        return nearest;
+    }
+    // One step toward zero where rounding went away from it: from infinity to the largest number.
+    let toward_zero = nearest.to_bits() - u32::from(back.abs() > x.abs());
+    f32::from_bits(toward_zero | 1)
+}
+
+/// Is `number` a number of the 16-bit float `dtype`?
+pub(super) fn holds(number: Scalar, dtype: DType) -> bool {
+    let value = number.as_f64();
+    let nearest = match dtype {
+        DType::F16 => f16::from_f32(value as f32).to_f64(),
+        _ => bf16::from_f32(value as f32).to_f64(),
+    };
+    nearest == value
 }
 
 /// Does the integer type `dtype` have `number`, or its integer part? Floats have every number, rounded.

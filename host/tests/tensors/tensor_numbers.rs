@@ -75,6 +75,73 @@ fn integers_have_no_other_numbers() -> Outcome {
     Ok(())
 }
 
+/// Integers wrap around, also where the number has no negative.
+#[test]
+fn the_ends_of_integers_are_taken_away() -> Outcome {
+    let device = Device::open(0)?;
+    let values = [0i32, -1, 5, i32::MIN, i32::MAX];
+    let x = Tensor::from_slice(&device, &[5], &values)?;
+    for end in [i32::MIN, i32::MAX, -1] {
+        assert_eq!(x.sub(end)?.tolist::<i32>()?, values.map(|value| value.wrapping_sub(end)), "{end}");
+        let mut in_place = x.add(0)?;
+        in_place.sub_(i64::from(end))?;
+        assert_eq!(in_place.tolist::<i32>()?, values.map(|value| value.wrapping_sub(end)), "{end}");
+    }
+    let values = [0i64, -1, 5, i64::MIN, i64::MAX];
+    let x = Tensor::from_slice(&device, &[5], &values)?;
+    for end in [i64::MIN, i64::MAX, i64::from(i32::MIN)] {
+        assert_eq!(x.sub(end)?.tolist::<i64>()?, values.map(|value| value.wrapping_sub(end)), "{end}");
+    }
+    Ok(())
+}
+
+/// A number that 16 bits do not hold is divided as it is.
+#[test]
+fn numbers_are_divided_by_halves() -> Outcome {
+    let device = Device::open(0)?;
+    let x = Tensor::from_slice(&device, &[3], &[256.0, -3.0, 6e-5].map(f16::from_f64))?;
+    let divisors = x.tolist::<f16>()?;
+    for number in [65536.0, 1e-8, 0.1, 1.0, f64::INFINITY] {
+        let want: Vec<f16> =
+            divisors.iter().map(|x| f16::from_f32(number as f32 / x.to_f32())).collect();
+        let got = (number / &x)?;
+        assert_eq!((got.dtype(), got.tolist::<f16>()?), (DType::F16, want), "{number}");
+    }
+    let x = Tensor::from_slice(&device, &[2], &[3.0, 1e-3].map(bf16::from_f64))?;
+    let want: Vec<bf16> =
+        x.tolist::<bf16>()?.iter().map(|x| bf16::from_f32(1.001 / x.to_f32())).collect();
+    assert_eq!((1.001 / &x)?.tolist::<bf16>()?, want);
+    Ok(())
+}
+
+/// Numbers are rounded once, as `to` rounds them.
+#[test]
+fn numbers_are_rounded_once() -> Outcome {
+    let device = Device::open(0)?;
+    let ties = [1.0 + 2f64.powi(-8), 1.0 + 2f64.powi(-11), 1.0625, 1.125, 65520.0, 2f64.powi(-25), 3.4e38];
+    for dtype in [DType::BF16, DType::F16, DType::F8E4M3, DType::F8E5M2] {
+        for number in ties.into_iter().flat_map(|tie| [tie, tie * (1.0 + 1e-12), tie * (1.0 - 1e-12), -tie]) {
+            let want = Tensor::from_slice(&device, &[1], &[number])?.to(dtype)?.to(DType::F32)?;
+            let got = Tensor::full(&device, &[8], number, dtype)?.to(DType::F32)?;
+            assert_eq!(got.tolist::<f32>()?, [want.item::<f32>()?; 8], "{number:e} as {dtype}");
+        }
+    }
+    Ok(())
+}
+
+/// Masks and counts of a state are finite too.
+#[test]
+fn integers_and_bools_are_finite() -> Outcome {
+    let device = Device::open(0)?;
+    for dtype in [DType::I64, DType::I32, DType::U8, DType::Bool] {
+        let x = Tensor::full(&device, &[3], 1, dtype)?;
+        assert_eq!(x.isfinite()?.tolist::<bool>()?, [true; 3], "{dtype}");
+        assert_eq!(x.isinf()?.tolist::<bool>()?, [false; 3], "{dtype}");
+        assert_eq!(x.isnan()?.tolist::<bool>()?, [false; 3], "{dtype}");
+    }
+    Ok(())
+}
+
 #[test]
 fn numbers_of_every_type_that_fits() -> Outcome {
     let device = Device::open(0)?;
