@@ -169,10 +169,21 @@ impl Source {
         self.launcher == Launcher::KubernetesJob
             || self.launcher == Launcher::Torch && variables.has("KUBERNETES_SERVICE_HOST")
     }
+
+    /// Whether these are MPICH's variables by Slurm's plugin for PMI2, which sets no local rank. Slurm's own
+    /// variables have all.
+    fn is_of_slurm(&self, variables: &Variables<'_>) -> bool {
+        let is_same = |[one, other]: [&str; 2]| variables.raw(one) == variables.raw(other);
+        self.launcher == Launcher::Mpich
+            && !variables.has(self.local_rank)
+            && is_same([self.rank, "SLURM_PROCID"])
+            && is_same([self.size, "SLURM_NTASKS"])
+    }
 }
 
 fn source(variables: &Variables<'_>) -> Option<&'static Source> {
-    let numbered = SOURCES.iter().find(|source| variables.has(source.rank));
+    let numbered =
+        SOURCES.iter().find(|source| variables.has(source.rank) && !source.is_of_slurm(variables));
     // A lone WORLD_SIZE is half of torchrun's pair, unless another launcher needs it.
     let half =
         || SOURCES.iter().find(|source| variables.has(source.size) && source.launcher != Launcher::Slurm);

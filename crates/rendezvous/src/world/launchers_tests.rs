@@ -44,6 +44,10 @@ fn every_launcher_is_understood() {
     assert!(shown(OPENMPI).starts_with("1/2 1 None 127.0.0.1:2"), "{}", shown(OPENMPI));
     let mpich = "PMI_RANK=2 PMI_SIZE=4 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=2 MASTER_ADDR=fe80::1 MASTER_PORT=1";
     assert_eq!(shown(mpich), "2/4 0 None [fe80::1]:1 g0 Mpich");
+    // srun with its plugin for PMI2.
+    let pmi2 = format!("{SLURM} PMI_RANK=9 PMI_SIZE=16 PMI_JOBID=77.0");
+    assert!(shown(&pmi2).starts_with("9/16 1 Some(1) gpu07:"), "{}", shown(&pmi2));
+    assert!(shown(&pmi2).ends_with("Slurm"), "{}", shown(&pmi2));
     let pmix = "PMIX_RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2";
     assert!(shown(pmix).starts_with("1/2 1 None 127.0.0.1:"));
     let indexed = "JOB_COMPLETION_INDEX=2 WORLD_SIZE=4 MASTER_ADDR=train-0.train MASTER_PORT=9000";
