@@ -25,7 +25,7 @@ const TRIAL: Duration = Duration::from_secs(5);
 const SIGNS_OF_LIFE: u32 = 6;
 const SIGN_LIMITS: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(2)];
 /// The longest timeout: a year. Sums of times stay far from the end of the clock.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+pub const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The times of a job. What is not given is the launcher's, or else [`TIMEOUT`] and [`JOIN_TIMEOUT`].
 #[derive(Debug, Clone, Default)]

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::client::LONGEST;
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::hub::Hub;
@@ -116,13 +117,13 @@ impl Store {
         lock(&self.shared).abort.get_or_insert_with(|| (rank, reason.to_owned()));
     }
 
-    /// Ends the store when all ranks have left, soon after the job has failed, or after so long.
+    /// Ends the store when all ranks have left, soon after the job has failed, or after so long, a year at most.
     pub fn close(mut self, linger: Duration) {
         self.end(linger);
     }
 
     fn end(&mut self, linger: Duration) {
-        lock(&self.shared).stop = Some(Instant::now() + linger);
+        lock(&self.shared).stop = Some(Instant::now() + linger.min(LONGEST));
         // A panic of the thread is printed by itself.
         self.thread.take().into_iter().for_each(|thread| _ = thread.join());
     }
