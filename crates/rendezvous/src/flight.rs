@@ -221,13 +221,27 @@ pub fn read_records(folder: &Path, generation: u32, size: u32) -> (Vec<Record>, 
 }
 
 /// The first operation in which ranks differ, in a sentence: another name, other shapes, or one rank without
-/// it while others are behind it.
+/// it while others are behind it. Where a rank's last operation is no longer recorded by another, that alone
+/// is said: they may differ before.
 pub fn first_difference(records: &[Record]) -> Option<String> {
     // Only operations that every ring still holds can be compared.
     let begin =
         records.iter().filter_map(|record| record.operations.first()).map(|entry| entry.sequence).max()?;
     let end =
         records.iter().filter_map(|record| record.operations.last()).map(|entry| entry.sequence).max()?;
+    let last = |record: &Record| record.operations.last().map_or(0, |entry| entry.sequence);
+    // Where all rings hold all, whoever is behind is the difference.
+    let is_behind = |record: &&Record| begin > 1 && last(record) < begin;
+    if let Some(behind) = records.iter().filter(is_behind).min_by_key(|&it| last(it)) {
+        let (rank, last) = (behind.rank, last(behind));
+        return Some(match last {
+            0 => format!("rank {rank} has recorded no operation, and others none before #{begin} any more"),
+            _ => format!(
+                "rank {rank} has stopped at operation #{last}, and other ranks have no record before #{begin} any \
+                 more: where they first differ is not known"
+            ),
+        });
+    }
     (begin..=end).find_map(|sequence| difference_at(records, sequence))
 }
 
@@ -313,5 +327,13 @@ mod tests {
             first_difference(&behind).unwrap(),
             "operation #3 is the first in which ranks differ (rank 0: c f32[8]; rank 1: did not come to it)"
         );
+        // Three are kept: what rank 1 did last is known of rank 1 alone.
+        let lost = [record(0, &["a", "b", "c", "d", "e", "f"]), record(1, &["a", "x"])];
+        let said = first_difference(&lost).unwrap();
+        assert!(said.contains("rank 1 has stopped at operation #2") && said.contains("before #4"), "{said}");
+        let none = first_difference(&[record(0, &["a", "b", "c", "d"]), record(1, &[])]).unwrap();
+        assert!(none.contains("rank 1 has recorded no operation"), "{none}");
+        let first = first_difference(&[record(0, &["a"]), record(1, &[])]).unwrap();
+        assert!(first.starts_with("operation #1 is the first") && first.contains("rank 1: did not"), "{first}");
     }
 }
