@@ -80,7 +80,7 @@ impl Checkpoints {
 
     /// The newest checkpoint of which every byte is as it was written, if there are any at all. All of it
     /// is read for that, so one rank should look, and tell the others the step. Newer ones that are damaged
-    /// are in [`Checkpoint::passed_over`].
+    /// are in [`Checkpoint::passed_over`]. One that cannot be read now is not passed over: it may be whole.
     ///
     /// # Errors
     /// [`Error::NoneWhole`] when there are some and all are damaged, [`Error::Io`].
@@ -90,7 +90,8 @@ impl Checkpoints {
             let whole = self.open_committed(committed).and_then(|found| found.verify().map(|()| found));
             match whole {
                 Ok(checkpoint) => return Ok(Some(Checkpoint { passed_over: damaged, ..checkpoint })),
-                Err(error) => damaged.push(error),
+                Err(error @ Error::Damaged { .. }) => damaged.push(error),
+                Err(error) => return Err(error),
             }
         }
         if damaged.is_empty() { Ok(None) } else { Err(Error::NoneWhole(damaged)) }

@@ -133,7 +133,8 @@ impl Checkpoints {
     /// Removes all checkpoints but those of the highest steps, and what crashes have left. Damaged ones do
     /// not count: those with a manifest that does not parse or with shards of other lengths. Bytes are
     /// compared where steps are above that of the checkpoint that was written last, which is always kept: a
-    /// job that goes on from an earlier step has passed over them, perhaps since they are damaged.
+    /// job that goes on from an earlier step has passed over them, perhaps since they are damaged. Where one
+    /// cannot be read, those below it stay.
     ///
     /// # Errors
     /// [`Error::KeepNone`], [`Error::Io`].
@@ -154,8 +155,12 @@ impl Checkpoints {
                 if Some(checkpoint) != last {
                     self.remove(checkpoint)?;
                 }
-            } else if self.open_committed(checkpoint).and_then(is_whole).is_ok() {
-                kept.push(checkpoint.step);
+            } else {
+                match self.open_committed(checkpoint).and_then(is_whole) {
+                    Ok(()) => kept.push(checkpoint.step),
+                    Err(Error::Damaged { .. }) => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         self.sweep(last.map(|last| last.step))

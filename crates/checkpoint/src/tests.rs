@@ -158,6 +158,28 @@ fn every_flipped_bit_is_found() {
     check(&checkpoints.newest_whole().unwrap().unwrap(), 1);
 }
 
+/// What cannot be read now may be whole: a job must not go on from an older step beside it.
+#[test]
+fn what_cannot_be_read_is_not_damaged() {
+    let (_folder, checkpoints) = new();
+    (1..=3).for_each(|step| save(&checkpoints, step, 1).unwrap());
+    let path = checkpoints.open(3).unwrap().path().to_owned();
+    for file in fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>() {
+        // A link to itself is no file, and is there.
+        let aside = path.with_extension("aside");
+        fs::rename(&file, &aside).unwrap();
+        std::os::unix::fs::symlink(&file, &file).unwrap();
+        let error = checkpoints.newest_whole().unwrap_err();
+        assert!(matches!(error, Error::Io { .. }), "{error}");
+        let error = checkpoints.keep_last(1).unwrap_err();
+        assert!(matches!(error, Error::Io { .. }), "{error}");
+        fs::remove_file(&file).unwrap();
+        fs::rename(&aside, &file).unwrap();
+        assert_eq!(checkpoints.steps().unwrap(), [1, 2, 3]);
+    }
+    assert_eq!(checkpoints.newest_whole().unwrap().unwrap().step(), 3);
+}
+
 #[test]
 fn torn_and_missing_files_are_found() {
     let (_folder, checkpoints) = new();
