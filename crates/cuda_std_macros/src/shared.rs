@@ -133,6 +133,9 @@ fn is_shared(attr: &Attribute) -> bool {
 enum Before {
     Static,
     StaticMut,
+    /// One colon: a field's value or a type follows.
+    Colon,
+    /// A dot, or two colons.
     Access,
     Other,
 }
@@ -140,10 +143,20 @@ enum Before {
 fn replace_uses(tokens: TokenStream, names: &[Ident]) -> TokenStream {
     let mut before = Before::Other;
     let mut out = TokenStream::new();
-    for token in tokens {
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
         let next = state_after(&token, &before);
+        // In front of a colon stands the name of a field, or the begin of a path.
+        let is_name =
+            matches!(tokens.peek(), Some(TokenTree::Punct(mark)) if mark.as_char() == ':');
         out.extend(match token {
-            TokenTree::Ident(name) if before == Before::Other && names.contains(&name) => place(&name),
+            TokenTree::Ident(name)
+                if matches!(before, Before::Other | Before::Colon)
+                    && !is_name
+                    && names.contains(&name) =>
+            {
+                place(&name)
+            }
             TokenTree::Group(group) => {
                 let inner = replace_uses(group.stream(), names);
                 let mut copy = proc_macro2::Group::new(group.delimiter(), inner);
@@ -163,6 +176,8 @@ fn state_after(token: &TokenTree, before: &Before) -> Before {
         TokenTree::Ident(word) if word == "mut" && *before == Before::Static => Before::StaticMut,
         // A second dot makes a range of it, behind which a value stands.
         TokenTree::Punct(mark) if mark.as_char() == '.' && *before != Before::Access => Before::Access,
+        TokenTree::Punct(mark) if mark.as_char() == ':' && *before == Before::Colon => Before::Access,
+        TokenTree::Punct(mark) if mark.as_char() == ':' => Before::Colon,
         _ => Before::Other,
     }
 }
@@ -199,6 +214,16 @@ mod tests {
         let text =
             places("{ #[address_space(shared)] static mut A: u32 = 0; f(0..A, ..=A, x.0.A, ..A, A.A..A); }");
         let uses = format!("f(0..{PLACE},..={PLACE},x.0.A,..{PLACE},{PLACE}.A..{PLACE});");
+        assert!(text.contains(&uses), "{text}");
+    }
+
+    #[test]
+    fn names_of_paths_and_fields_stay() {
+        let text = places(
+            "{ #[address_space(shared)] static mut A: u32 = 0; f(B::A, ::A::C, A::new(), D { A: 1, b: A }); \
+             match x { E::A => A, _ => 0 } }",
+        );
+        let uses = format!("f(B::A,::A::C,A::new(),D{{A:1,b:{PLACE}}});matchx{{E::A=>{PLACE},_=>0}}");
         assert!(text.contains(&uses), "{text}");
     }
 
