@@ -287,12 +287,8 @@ impl Operands<'_> {
         let stride = |x: &Tensor| x.layout().strides()[0] as u64;
         let strides = [stride(x), dy.as_ref().map_or(0, stride), to.layout().strides()[0] as u64];
         let addresses = x.address() | dy.as_ref().map_or(0, Tensor::address) | to.address();
-        // A second half begins a row's columns later.
-        let steps = strides.into_iter().fold(job.columns, |bits, stride| bits | stride);
-        let vector = VECTOR_BYTES as u64;
-        let is_aligned =
-            addresses.is_multiple_of(vector) && (steps * size_of::<T>() as u64).is_multiple_of(vector);
-        let job = ActivationJob { strides, is_aligned: is_aligned.into(), ..job };
+        let job = ActivationJob { strides, ..job };
+        let job = ActivationJob { is_aligned: is_aligned(&job, addresses, size_of::<T>()).into(), ..job };
         // More blocks than a grid holds become an error of the launch.
         let [tiles, parts] =
             [job.tiles(size_of::<T>()), job.parts()].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
@@ -307,5 +303,33 @@ impl Operands<'_> {
                 None => launch::<K>(stream, config, (job, x, dy, to)),
             }
         }
+    }
+}
+
+/// Whether all vectors of a job begin at boundaries, where its tensors begin at these addresses.
+fn is_aligned(job: &ActivationJob, addresses: u64, size: usize) -> bool {
+    let vector = VECTOR_BYTES as u64;
+    // A single row has no next one. A second half begins a row's columns later.
+    let strides = job.strides.iter().filter(|_| job.rows > 1);
+    let steps = strides.fold(job.columns, |bits, stride| bits | stride);
+    addresses.is_multiple_of(vector) && (steps * size as u64).is_multiple_of(vector)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A contiguous tensor is one row, whose stride as a view is 1.
+    #[test]
+    fn one_row_goes_by_vectors() {
+        let job = |rows, columns, stride| ActivationJob {
+            strides: [stride; 3],
+            ..ActivationJob::new([rows, columns], 2, ActivationFunction::Gelu, Form::Plain, false)
+        };
+        assert!(is_aligned(&job(1, 1 << 20, 1), 512, 2));
+        assert!(is_aligned(&job(2, 64, 72), 512, 2));
+        assert!(!is_aligned(&job(2, 64, 1), 512, 2));
+        assert!(!is_aligned(&job(1, 1 << 20, 1), 514, 2));
+        assert!(!is_aligned(&job(1, 1001, 1), 512, 2));
     }
 }

@@ -234,9 +234,9 @@ impl Sides {
         Ok(Sides { sides, strides: [strides[0] as u64, strides[1] as u64, strides[2] as u64] })
     }
 
-    /// Do all heads begin at multiples of so many elements?
+    /// Do all heads begin at multiples of so many elements? A side of one has no next place.
     fn are_multiples_of(&self, width: u64) -> bool {
-        self.strides.iter().all(|stride| stride.is_multiple_of(width))
+        self.sides.iter().zip(&self.strides).all(|(&side, stride)| side == 1 || stride.is_multiple_of(width))
     }
 }
 
@@ -318,5 +318,22 @@ impl Turn<'_> {
             return Err(Error::InvalidArgument { operation, argument, got, wanted, hint });
         }
         same_length(operation, "the sines", cosines.len(), sines.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::Shape;
+
+    /// The axis of a batch of one that `unsqueeze` makes has the stride 1.
+    #[test]
+    fn a_batch_of_one_goes_by_vectors() -> Result<()> {
+        let x = Layout::contiguous(Shape::new(&[40, 3, 64])?);
+        for layout in [x.unsqueeze(0)?, x.unsqueeze(1)?.squeeze(1)?, x.clone()] {
+            assert!(Sides::of(&layout)?.are_multiples_of(8), "{layout:?}");
+        }
+        assert!(!Sides::of(&Layout::contiguous(Shape::new(&[2, 3, 4, 5])?))?.are_multiples_of(8));
+        Ok(())
     }
 }
