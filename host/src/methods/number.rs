@@ -4,11 +4,10 @@ use half::{bf16, f16};
 use num::{E4M3, E5M2};
 
 use crate::error::{Error, Result};
-use crate::ops::elementwise;
 use crate::ops::fill::full;
 use crate::stream::Stream;
 use crate::tensor::promote::{Scalar, Weight, result_type};
-use crate::tensor::{DType, Shape, Tensor, TensorError};
+use crate::tensor::{DType, Tensor, TensorError};
 
 /// The second operand of a method: a tensor or a plain number.
 #[derive(Debug, Clone, Copy)]
@@ -108,11 +107,6 @@ pub(super) fn filled(
     dtype: DType,
 ) -> Result<Tensor> {
     fits(operation, number, dtype)?;
-    let elements = Shape::of(operation, shape)?.elements();
-    if !elements.is_multiple_of(WORD / dtype.size()) {
-        let one = single(operation, stream, number, dtype)?;
-        return elementwise::copy(stream, &one.broadcast_to(shape)?);
-    }
     let (value, odd) = (number.as_f64(), odd_from_f64(number.as_f64()));
     match dtype {
         DType::F64 => full(stream, shape, value),

@@ -30,7 +30,7 @@ pub fn full<T: Element>(stream: &Stream, shape: &[usize], value: T) -> Result<Te
     made(stream, &Shape::of("full", shape)?, T::DTYPE, |out| fill(stream, out, value))
 }
 
-/// Writes `value` everywhere.
+/// Writes `value` everywhere. Kernels do it, whatever the length and the layout: a graph can capture it.
 ///
 /// # Errors
 /// [`crate::TensorError::DType`] when the elements are no `T`, [`crate::Error::DeviceMismatch`], or the
@@ -43,7 +43,8 @@ pub fn fill<T: Element>(stream: &Stream, out: TensorMut<'_>, value: T) -> Result
         && bytes.is_multiple_of(WORD)
         && out.address().is_multiple_of(WORD as u64);
     if !words {
-        return copy_into(stream, &Tensor::from_slice(stream, &[], &[value])?, out);
+        // As many elements as a word holds, of which one is shown: by kernels alone, so it can be captured.
+        return copy_into(stream, &full(stream, &[WORD / size_of::<T>()], value)?.select(0, 0)?, out);
     }
     if bytes == 0 {
         return Ok(());
