@@ -107,7 +107,11 @@ fn measure(rank: Communicator, stream: &Stream, size: Size, in_graph: bool) -> R
         end.synchronize()?;
         samples.push((STEPS, f64::from(Event::elapsed_ms(&begin, &end)?)));
     }
-    runner.trainer().rank.synchronize(stream)?;
+    let Trainer { rank, model, .. } = runner.trainer();
+    rank.synchronize(stream)?;
+    // Without sums the replicas would have gone apart, each with its batch.
+    let parameters: Vec<_> = model.parameters().map(|parameter| ("a parameter", parameter)).collect();
+    rank.check_replicas(stream, &parameters)?;
     let after = runner.trainer().loss(stream)?;
     assert!(after < before, "the loss falls: {before} and {after}");
     Ok((samples, overlap))

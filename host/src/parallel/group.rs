@@ -31,7 +31,9 @@ pub enum Backend {
 /// Settings of a group.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GroupOptions {
-    /// How long a collective waits for a missing rank. 30 seconds unless set.
+    /// How long a collective waits for a missing rank. 30 seconds unless set. It has to be far above the time
+    /// that the largest call takes: a rank also waits so long for peers that are still moving data, and then
+    /// leaves, while they may still write to its buffers.
     pub timeout: Duration,
     /// How ranks reach each other. Unless set: over peer memory if all of up to 8 devices reach each other,
     /// else through NCCL. Processes then use both, if there is NCCL: large calls, which NCCL does faster, go

@@ -12,6 +12,8 @@ pub(super) struct Marks {
     begin: Event,
     /// The end of the backward pass.
     computed: Event,
+    /// Whether the step is under way: later ones are not timed.
+    pub is_running: bool,
     /// Of each bucket: its bytes, and the begin and the end of its sum.
     pub buckets: Vec<(usize, Event, Event)>,
 }
@@ -25,15 +27,20 @@ impl Marks {
             "time a step that is not captured: its kernels are the same",
         )?;
         let event = || Event::new(stream.device());
-        let marks =
-            Marks { stream: stream.clone(), begin: event()?, computed: event()?, buckets: Vec::new() };
+        let marks = Marks {
+            stream: stream.clone(),
+            begin: event()?,
+            computed: event()?,
+            is_running: true,
+            buckets: Vec::new(),
+        };
         stream.record(&marks.begin)?;
         Ok(marks)
     }
 
     /// The step's stream has been given the backward pass.
-    pub fn end(&self) -> Result<()> {
-        self.stream.record(&self.computed)
+    pub fn end(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.is_running) { self.stream.record(&self.computed) } else { Ok(()) }
     }
 
     /// Waits for the events.

@@ -38,6 +38,9 @@ pub fn shard(count: usize, rank: u32, ranks: u32) -> Range<usize> {
 /// Every rank reduces buckets in their order, whatever the order in which their gradients become ready. To
 /// accumulate over micro-batches, add to the gradients, and call `ready` in the last micro-batch only. The
 /// others do not communicate.
+///
+/// A graph can capture a step, from the first call of `ready` to [`finish`](GradientBuckets::finish): where the
+/// [current stream](Device::current_stream) of the thread is being captured, the sums are captured with it.
 pub struct GradientBuckets {
     buckets: Vec<Bucket>,
     /// The bucket of each gradient, and its elements there.
@@ -46,6 +49,8 @@ pub struct GradientBuckets {
     is_ready: Vec<bool>,
     /// Sums are queued here.
     stream: Stream,
+    /// The step's stream, where the step is captured: the sums' stream was forked from it.
+    captured: Option<Stream>,
     reduction: Reduction,
     /// The first bucket that has not been reduced in this step.
     next: usize,
@@ -112,6 +117,7 @@ impl GradientBuckets {
             places,
             is_ready,
             stream,
+            captured: None,
             reduction: config.reduction,
             next: 0,
             marks: None,
@@ -180,10 +186,11 @@ impl GradientBuckets {
                 hint: "call `finish` at the end of each step",
             });
         }
+        self.enter_capture()?;
         while self.buckets.get(self.next).is_some_and(|bucket| self.is_complete(bucket)) {
             let bucket = &mut self.buckets[self.next];
             let bytes = bucket.numbers.elements() * size_of::<f32>();
-            let begin = match &self.marks {
+            let begin = match self.marks.as_ref().filter(|marks| marks.is_running) {
                 None => None,
                 Some(_) => {
                     // The stream waits for the gradients, and the event is behind that. The use is the sum's.
@@ -200,6 +207,20 @@ impl GradientBuckets {
         Ok(())
     }
 
+    /// Makes the sums part of the capture of the step, where it is being captured: forks their stream.
+    fn enter_capture(&mut self) -> Result<()> {
+        let device = self.stream.device();
+        if !device.captures().any() || self.stream.capture()?.is_some() {
+            return Ok(());
+        }
+        let step = device.current_stream()?;
+        if step.capture()?.is_some() {
+            self.stream.wait_for(&step)?;
+            self.captured = Some(step);
+        }
+        Ok(())
+    }
+
     /// Whether all gradients of a bucket are ready.
     fn is_complete(&self, bucket: &Bucket) -> bool {
         self.is_ready[bucket.gradients.clone()].iter().all(|&it| it)
@@ -210,7 +231,7 @@ impl GradientBuckets {
     ///
     /// # Errors
     /// [`Error::Length`] when some were not ready, [`Error::InvalidArgument`] when a call of
-    /// [`ready`](GradientBuckets::ready) failed and was not made again.
+    /// [`ready`](GradientBuckets::ready) failed and was not made again, or the driver's error.
     pub fn finish(&mut self) -> Result<()> {
         let operation = "GradientBuckets::finish";
         let ready = self.is_ready.iter().filter(|&&it| it).count();
@@ -226,11 +247,13 @@ impl GradientBuckets {
         }
         self.is_ready.fill(false);
         self.next = 0;
-        self.marks.as_ref().map_or(Ok(()), Marks::end)
+        self.captured.take().map_or(Ok(()), |step| step.wait_for(&self.stream))?;
+        self.marks.as_mut().map_or(Ok(()), Marks::end)
     }
 
-    /// Times the step that begins now on `stream`, for [`GradientBuckets::overlap`]. Sums wait for nothing
-    /// more than without it; an event costs the device about a microsecond.
+    /// Times the step that begins now on `stream`, up to [`finish`](GradientBuckets::finish), for
+    /// [`GradientBuckets::overlap`]. Sums wait for nothing more than without it; an event costs the device
+    /// about a microsecond.
     ///
     /// # Errors
     /// [`Error::NotCapturable`] on a stream that is being captured, or the driver's error.

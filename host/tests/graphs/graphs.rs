@@ -8,10 +8,13 @@ use crate::common::{Bench, bits, expect_error, is_cached};
 use half::f16;
 use ironwarp::graph::{Graph, Update};
 use ironwarp::ops::cosine::{Vectors, cosine_topk};
+use ironwarp::ops::fill::{fill as fill_tensor, full};
 use ironwarp::ops::gemm::{Gemm, gemm_f32};
 use ironwarp::ops::saxpy::saxpy;
 use ironwarp::ops::transpose::transpose;
-use ironwarp::{DeviceBuffer, Error, Event, LaunchConfig, PinnedBuffer, Result, Stream, launch};
+use ironwarp::{
+    DType, DeviceBuffer, Error, Event, LaunchConfig, PinnedBuffer, Result, Stream, Tensor, launch,
+};
 
 const LEN: usize = 300;
 const CONFIG: LaunchConfig = LaunchConfig::linear(LEN, 64);
@@ -263,8 +266,10 @@ fn what_cannot_be_captured_says_so_and_spoils_nothing() -> Result<()> {
     let state = (buffer(&stream, 1.0)?, buffer(&stream, 0.0)?);
     let mut graph = Graph::capture(&stream, state, |stream, (x, y)| {
         scaled(stream, 2.0, x, y)?;
+        // What both read needs no order.
+        elsewhere.copy_from_device(&other, &*x)?;
         let mut made = DeviceBuffer::<f32>::zeroed(stream, LEN)?;
-        let refused: [(&str, Result<()>); 13] = [
+        let refused: [(&str, Result<()>); 16] = [
             ("synchronize", stream.synchronize()),
             ("is_idle", stream.is_idle().map(drop)),
             ("device", device.synchronize()),
@@ -287,6 +292,10 @@ fn what_cannot_be_captured_says_so_and_spoils_nothing() -> Result<()> {
             ),
             // Memory of the capture, on a stream outside of it.
             ("on another stream", made.fill_zero(&other)),
+            // What captured work reads or writes.
+            ("a write beside a read", x.fill_zero(&other)),
+            ("a write beside a write", y.fill_zero(&other)),
+            ("a read beside a write", elsewhere.copy_from_device(&other, &*y)),
         ];
         for (what, result) in refused {
             let error = expect_error(what, result, not_capturable)?;
@@ -423,5 +432,26 @@ fn a_capture_uses_its_memory_again() -> Result<()> {
     if is_cached() {
         assert_eq!(buffers.len(), 1, "workspaces at {buffers:x?}");
     }
+    Ok(())
+}
+
+/// Lengths that make no whole words, and parts of tensors, too.
+#[test]
+fn constants_are_captured() -> Result<()> {
+    let Bench { stream, .. } = Bench::open()?;
+    let state = Tensor::zeros(&stream, &[3, 5], DType::F32)?;
+    let mut graph = Graph::capture(&stream, state, |stream, x| {
+        fill_tensor(stream, x.view_mut()?.slice(1, 1..3)?, 2.0f32)?;
+        let short = (0..9).map(|len| full(stream, &[len], 7u8)).collect::<Result<Vec<_>>>()?;
+        let long = (0..4).map(|len| full(stream, &[len], 0.5f32)).collect::<Result<Vec<_>>>()?;
+        Ok((short, long))
+    })?;
+    graph.replay(&stream)?;
+    let (short, long) = graph.outputs();
+    for (len, (short, long)) in short.iter().zip(long.iter().cycle()).enumerate() {
+        assert_eq!(short.to_vec::<u8>(&stream)?, vec![7; len]);
+        assert_eq!(long.to_vec::<f32>(&stream)?, vec![0.5; len % 4]);
+    }
+    assert_eq!(graph.inputs().to_vec::<f32>(&stream)?, [0.0, 2.0, 2.0, 0.0, 0.0].repeat(3));
     Ok(())
 }
