@@ -91,7 +91,7 @@ impl Call {
     }
 
     pub fn bytes(&self) -> usize {
-        self.count * self.dtype.size()
+        self.count.saturating_mul(self.dtype.size())
     }
 }
 

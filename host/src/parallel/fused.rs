@@ -8,7 +8,7 @@ use crate::memory::same_length;
 use crate::ops::convert::convert;
 use crate::ops::elementwise::{copy, copy_into};
 use crate::ops::gemm::Activation;
-use crate::ops::row::{Norm, NormKind, Normed, alike, check_eps, check_shared, columns};
+use crate::ops::row::{Norm, NormKind, Normed, alike, check_eps, check_shared, last_columns};
 use crate::stream::Stream;
 use crate::tensor::{DType, Tensor, TensorError, TensorMut};
 
@@ -38,7 +38,7 @@ impl Communicator {
         let is_float = matches!(x.dtype(), DType::F32 | DType::F16 | DType::BF16);
         of_type(OPERATION, "x", x.dtype(), is_float || x.dtype() == DType::F64, "f64, f32, f16 or bf16")?;
         alike(OPERATION, "residual", residual, x)?;
-        let width = columns(OPERATION, x, x.rank().wrapping_sub(1))?;
+        let width = last_columns(OPERATION, x)?;
         check_shared(OPERATION, "weight", weight, x, width)?;
         check_eps(OPERATION, eps)?;
         for (what, tensor) in [("x", x), ("the residual", residual), ("the weight", weight)] {

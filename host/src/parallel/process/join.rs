@@ -9,7 +9,7 @@ use collective::MAX_BLOCKS;
 use driver::nccl::library;
 
 use super::book::Book;
-use super::offer::{Offer, Said, brief, hindrance};
+use super::offer::{Offer, Said, brief, hindrance, too_many};
 use super::seat::{Opened, Seat, handle_of, own_memory, words_of};
 use super::watch::{Process, Watch, Watched};
 use super::words::Words;
@@ -170,6 +170,10 @@ impl Offer {
             self.hindrance = "NCCL is asked for".to_owned();
             return Ok(None);
         }
+        if let Some(hindrance) = too_many(ranks as usize) {
+            self.hindrance = hindrance;
+            return Ok(None);
+        }
         match system() {
             Ok((machine, process)) => (self.machine, self.process) = (machine, process),
             Err(error) => {
@@ -303,5 +307,20 @@ impl Joining<'_> {
             return Err(ParallelError::NoPeerMemory { rank: self.rank, reason }.into());
         }
         Ok(Member::Nccl(self.nccl_member(self.place())?.because(Some(reason))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ranks that peer memory cannot serve take no memory for it: two thousand would take gigabytes.
+    #[test]
+    fn too_many_ranks_allocate_nothing() -> Result<()> {
+        let (device, options) = (Device::open(0)?, GroupOptions::default());
+        let mut offer = Offer::new(options, &Ok(vec![1]));
+        assert!(offer.fill(&device, (0, 9), options)?.is_none());
+        assert_eq!(offer.hindrance, "there are 9 ranks, and kernels reach 8 at most");
+        Ok(())
     }
 }

@@ -141,8 +141,8 @@ impl Offer {
 
 /// Why ranks with these offers cannot reach each other's memory: the same on all of them.
 pub fn hindrance(offers: &[Offer]) -> Option<String> {
-    if offers.len() > MAX_RANKS {
-        return Some(format!("there are {} ranks, and kernels reach {MAX_RANKS} at most", offers.len()));
+    if let Some(hindrance) = too_many(offers.len()) {
+        return Some(hindrance);
     }
     let first = &offers[0];
     for (rank, offer) in offers.iter().enumerate() {
@@ -160,6 +160,12 @@ pub fn hindrance(offers: &[Offer]) -> Option<String> {
         }
     }
     None
+}
+
+/// More ranks than kernels reach. Known before anything is allocated for them.
+pub fn too_many(ranks: usize) -> Option<String> {
+    let said = || format!("there are {ranks} ranks, and kernels reach {MAX_RANKS} at most");
+    (ranks > MAX_RANKS).then(said)
 }
 
 #[cfg(test)]
