@@ -262,6 +262,37 @@ fn copies(stream: &Stream, adamw: &AdamW) -> Outcome<Vec<(Option<usize>, Vec<f32
     Ok(copies)
 }
 
+/// Master weights are those of 16-bit parameters: f32s are their own.
+#[test]
+fn f32s_have_no_master_weights() -> Outcome {
+    let stream = stream()?;
+    let state = StateConfig { master: true, ..StateConfig::default() };
+    for (dtype, is_kept) in [(DType::F32, false), (DType::BF16, true), (DType::F16, true)] {
+        let mut held = [Held::new(&stream, dtype, &[1.0; 3], 0)?];
+        let adamw = AdamW::new(&stream, &all(&mut held)?, AdamWConfig { state, ..AdamWConfig::default() })?;
+        let names: Vec<String> = adamw.state(&stream)?.into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names.iter().any(|name| name == "optimizer.master"), is_kept, "{dtype}: {names:?}");
+        assert_eq!(adamw.master(0)?.is_some(), is_kept, "{dtype}");
+    }
+    Ok(())
+}
+
+/// A norm that only an f64 holds is as infinite to the step as to the loss scale.
+#[test]
+fn a_norm_beyond_f32_skips_the_step() -> Outcome {
+    let stream = stream()?;
+    let mut norm = GradientNorm::new(&stream, NormConfig { max_norm: None, skip_nonfinite: true })?;
+    let mut held = [Held::new(&stream, DType::F32, &[1.0; 3], 0)?];
+    let mut sgd = Sgd::new(&stream, &all(&mut held)?, SgdConfig::default())?;
+    for (gradient, scale) in [(1e18f32, 1e-30f32), (1e-3, 1e-39), (0.0, 1e-39)] {
+        let gradient = Tensor::from_slice(&stream, &[3], &[gradient; 3])?;
+        norm.measure(&stream, &[&gradient], Some(&Tensor::from_slice(&stream, &[1], &[scale])?))?;
+        sgd.step(&stream, &mut all(&mut held)?, &[&gradient], Some(&norm))?;
+    }
+    assert_eq!((sgd.skipped(&stream)?, numbers(&stream, &held[0].view()?)?), (3, vec![1.0; 3]));
+    Ok(())
+}
+
 #[test]
 fn a_training_is_taken_up_again() -> Outcome {
     let stream = stream()?;

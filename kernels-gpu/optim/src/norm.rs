@@ -157,8 +157,9 @@ pub unsafe fn finish_norm(
         let ratio = clip.max_norm / (norm + EPS);
         // A NaN stays one; infinity over infinity clips nothing.
         let ratio = if ratio >= 1.0 || clip.max_norm == f64::INFINITY { 1.0 } else { ratio };
-        let skip = clip.skips != 0 && !norm.is_finite();
-        *result =
-            Norm { norm: norm as f32, factor: (ratio / scale) as f32, skip: if skip { 1.0 } else { 0.0 } };
+        let (norm, factor) = (norm as f32, (ratio / scale) as f32);
+        // As f32s: what is infinite there would be in the moments for good, and the loss scale goes by it.
+        let skip = clip.skips != 0 && !(norm.is_finite() && factor.is_finite());
+        *result = Norm { norm, factor, skip: if skip { 1.0 } else { 0.0 } };
     }
 }

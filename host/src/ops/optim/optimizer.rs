@@ -23,7 +23,8 @@ pub struct StateConfig {
     /// Type of the moments: f32, or bf16, which is rounded stochastically.
     pub moments: DType,
     /// Keep the weights of 16-bit parameters in f32 too: they are what is updated, and the parameters are
-    /// rounded from them to nearest. They are copied when the optimiser is made.
+    /// rounded from them to nearest. They are copied when the optimiser is made. Without 16-bit parameters
+    /// nothing is kept; parameters in f32 beside them have a place there that steps do not use.
     pub master: bool,
     /// Round bf16 parameters without master weights stochastically; otherwise updates of less than half a
     /// unit are lost.
@@ -141,7 +142,8 @@ impl<R: Rule> Optimizer<R> {
         }
         let zeros = |dtype| Tensor::zeros(stream, &[parameters.elements], dtype);
         let moments = (0..rule.moments()).map(|_| zeros(config.moments)).collect::<Result<_>>()?;
-        let master = config.master.then(|| zeros(DType::F32)).transpose()?;
+        let needs_master = config.master && parameters.has_short();
+        let master = needs_master.then(|| zeros(DType::F32)).transpose()?;
         Ok(Optimizer {
             rule,
             parameters,

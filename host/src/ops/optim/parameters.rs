@@ -68,6 +68,11 @@ impl Parameters {
         self.known.len()
     }
 
+    /// Whether there are any of 16 bits.
+    pub fn has_short(&self) -> bool {
+        self.known.iter().any(|parameter| parameter.dtype != DType::F32)
+    }
+
     /// A parameter by its number.
     pub fn get(&self, number: usize) -> Result<&Parameter> {
         self.known.get(number).ok_or_else(|| self.no_such(number))
