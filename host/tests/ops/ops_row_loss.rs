@@ -2,7 +2,7 @@
 
 use crate::common::{Outcome, stream, tests};
 use half::{bf16, f16};
-use ironwarp::ops::row::{CrossEntropy, Reduction};
+use ironwarp::ops::row::{CosineEmbedding, CrossEntropy, Reduction};
 use ironwarp::tensor::Element;
 use ironwarp::{DType, Error, Tensor, TensorError};
 use reference::row::CrossEntropy as Oracle;
@@ -104,6 +104,34 @@ fn agrees<T: Element + testkit::Element + Into<f64>>() -> Outcome {
 
 tests!(agrees: of_f32 = f32, of_f16 = f16, of_bf16 = bf16);
 
+/// Targets of any strides: those of a language model are the tokens, one place on.
+#[test]
+fn targets_need_not_be_contiguous() -> Outcome {
+    let stream = stream()?;
+    let (batch, length, classes) = (3, 4, 11);
+    let logits: Vec<f32> = input(Family::Normal, 3, batch * length * classes);
+    let logits = Tensor::from_slice(&stream, &[batch, length, classes], &logits)?;
+    let tokens: Vec<i64> = (0..batch * (length + 1)).map(|i| (i * 7 % classes) as i64).collect();
+    let tokens = Tensor::from_slice(&stream, &[batch, length + 1], &tokens)?;
+    let next = tokens.slice(1, 1..)?;
+    let turned = Tensor::from_slice(&stream, &[length, batch], &next.t()?.to_vec::<i64>(&stream)?)?.t()?;
+    let dense = Tensor::from_slice(&stream, &[batch, length], &next.to_vec::<i64>(&stream)?)?;
+    let loss = |targets: &Tensor| -> Outcome<Vec<f32>> {
+        Ok(CrossEntropy::default().loss(&stream, &logits, targets)?.of_rows.to_vec(&stream)?)
+    };
+    let want = loss(&dense)?;
+    compare::bitwise_equal("one place on", &loss(&next)?, &want)?;
+    compare::bitwise_equal("turned", &loss(&turned)?, &want)?;
+    let x = logits.view_as(&[batch * length, classes])?;
+    let labels: Vec<i32> = (0..2 * batch * length).map(|i| if i % 4 < 2 { 1 } else { -1 }).collect();
+    let labels = Tensor::from_slice(&stream, &[2 * batch * length], &labels)?;
+    let labels = labels.slice_by(0, .., 2)?;
+    let cosine = CosineEmbedding::default().loss(&stream, &x, &x, &labels)?.of_rows;
+    let of_row = |(row, loss): (usize, &f32)| (loss - if row % 2 == 0 { 0.0 } else { 1.0 }).abs() < 1e-5;
+    assert!(cosine.to_vec::<f32>(&stream)?.iter().enumerate().all(of_row));
+    Ok(())
+}
+
 /// Rows apart from each other, from an odd element on: what is between them stays.
 #[test]
 fn rows_apart() -> Outcome {
@@ -176,7 +204,8 @@ fn wrong_calls_say_what_to_do() -> Outcome {
     is(of(plain, &zeros(&[2, 3], DType::I32)?, &targets), |e| {
         matches!(e, TensorError::DType { what: "x", .. })
     });
-    is(of(plain, &zeros(&[], DType::F32)?, &targets), |e| matches!(e, TensorError::Axis { .. }));
+    // The last axis.
+    is(of(plain, &zeros(&[], DType::F32)?, &targets), |e| matches!(e, TensorError::Axis { axis: -1, .. }));
     let mut none = zeros(&[2, 0], DType::F32)?;
     is(of(plain, &none, &targets), |e| matches!(e, TensorError::Empty { .. }));
     let over = plain.loss_and_gradient(&stream, none.view_mut()?, &targets, None);

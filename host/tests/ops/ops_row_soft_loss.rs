@@ -231,6 +231,34 @@ fn rows_apart() -> Outcome {
     Ok(())
 }
 
+/// What all logits of a row share changes nothing, however large it is.
+#[test]
+fn logits_that_share_an_offset() -> Outcome {
+    let stream = stream()?;
+    for columns in [2, 33, 3000, 20_000] {
+        let near: Vec<f32> = (0..columns).map(|i| (i * 7919 % 64) as f32 / 16.0).collect();
+        let y: Vec<f32> = input::<f32>(Family::Uniform, 5, columns).iter().map(|y| y.abs()).collect();
+        let total: f32 = y.iter().sum();
+        let y: Vec<f32> = y.iter().map(|y| y / total).collect();
+        let y = Tensor::from_slice(&stream, &[1, columns], &y)?;
+        for smoothing in [0.0, 0.1] {
+            let loss = |offset: f32| -> Outcome<f32> {
+                let x: Vec<f32> = near.iter().map(|x| x + offset).collect();
+                let x = Tensor::from_slice(&stream, &[1, columns], &x)?;
+                let of = CrossEntropy { smoothing, ..CrossEntropy::default() };
+                Ok(of.loss_of_probabilities(&stream, &x, &y)?.value.item_on(&stream)?)
+            };
+            let want = loss(0.0)?;
+            // Sums of 1 / 16 and these are exact.
+            for offset in [8192.0, -8192.0, 65536.0] {
+                let got = loss(offset)?;
+                assert!((got - want).abs() < 2e-6 * want, "{columns} {smoothing} {offset}: {got}, {want}");
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The loss and the gradient of one row: `fill`, but for the first logit.
 fn of_row(
     stream: &Stream,

@@ -120,8 +120,10 @@ sums! {
     norm_sums_wide_bf16 bf16 SUM_VECTOR;
 }
 
-/// Rows of a part of a sum of columns.
-pub const PART_ROWS: u64 = 256;
+/// Least rows of a part of a sum of columns.
+const PART_ROWS: u64 = 256;
+/// Blocks that a grid has along y. With more rows than fit, parts have more of them.
+const MOST_PARTS: u64 = 65_535;
 
 /// The sums of `dy z` and of `dy` over a part of the rows, a thread a column: for rows that the engine with
 /// sums does not take.
@@ -141,8 +143,8 @@ unsafe fn column_sums<T: InF32>(
     if column >= job.columns {
         return;
     }
-    let first = u64::from(part) * PART_ROWS;
-    let end = (first + PART_ROWS).min(job.rows);
+    let first = u64::from(part) * u64::from(job.part);
+    let end = (first + u64::from(job.part)).min(job.rows);
     // SAFETY: the caller's promise; a place of the sums has one thread.
     unsafe {
         let (mut sums, mut row) = ([0.0f32; MAX_SUMS], first);
@@ -172,8 +174,24 @@ pub struct ColumnJob {
     pub strides: [u64; 2],
     /// Elements of a row.
     pub columns: u32,
-    /// Nothing.
-    pub rest: u32,
+    /// Rows of a part.
+    pub part: u32,
+}
+
+impl ColumnJob {
+    /// A job, whose rows are in as many parts as there may be.
+    #[must_use]
+    pub fn new(rows: u64, strides: [u64; 2], columns: u32) -> Self {
+        let part = PART_ROWS.max(rows.div_ceil(MOST_PARTS));
+        // More rows than any memory holds are in too many parts, which is an error of the launch.
+        ColumnJob { rows, strides, columns, part: u32::try_from(part).unwrap_or(u32::MAX) }
+    }
+
+    /// Parts of the rows, each of which has two rows of sums.
+    #[must_use]
+    pub const fn parts(&self) -> u64 {
+        self.rows.div_ceil(self.part as u64)
+    }
 }
 
 macro_rules! columns {
@@ -182,7 +200,7 @@ macro_rules! columns {
         ///
         /// # Safety
         /// Both tensors hold the job's rows, `moments` a mean and a factor of each. `partials` has two rows
-        /// of sums for each part of [`PART_ROWS`] rows. Blocks of [`THREADS`] threads: one for each as many
+        /// of sums for each of the job's parts. Blocks of [`THREADS`] threads: one for each as many
         /// columns, along y one for each part.
         #[kernel(launch_bounds(THREADS))]
         pub unsafe fn $name(
@@ -285,6 +303,21 @@ pub unsafe fn add_losses(losses: *const f32, rows: u64, scale: *const f32, loss:
         let sum: f64 = block::reduce(Sum, sum, slots);
         if thread == 0 {
             *loss = (sum * f64::from(*scale.add(1))) as f32;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ColumnJob;
+
+    #[test]
+    fn parts_fit_a_grid_and_have_all_rows() {
+        for rows in [1, 256, 257, 65_535 * 256, 65_535 * 256 + 1, 1 << 26, u64::from(u32::MAX)] {
+            let job = ColumnJob::new(rows, [1; 2], 1);
+            let (part, parts) = (u64::from(job.part), job.parts());
+            assert!(parts <= 65_535 && part >= 256, "{rows}: {parts} of {part}");
+            assert!((parts - 1) * part < rows && rows <= parts * part, "{rows}: {parts} of {part}");
         }
     }
 }

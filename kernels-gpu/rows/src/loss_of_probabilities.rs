@@ -9,14 +9,15 @@
 //! need not sum up to 1, as in PyTorch. A class whose `t` is 0 adds nothing, also where its logit is minus
 //! infinity: PyTorch makes such a loss NaN.
 
-use crate::function::{Place, RowFunction};
-use crate::loss::Logits;
+use crate::function::{PARTS, Place, RowFunction, Statistics};
 use crate::soft_cap::SoftCap;
 use cuda_std::KernelArgs;
 use primitives::activation::Precision;
 use primitives::element::{InF32, map, zip};
 use primitives::op::tree;
 use primitives::running::Running;
+use primitives::softmax::Softmax as Online;
+use primitives::warp;
 
 /// See the module.
 #[repr(C)]
@@ -38,6 +39,67 @@ pub struct ProbabilityCrossEntropy {
     pub z_loss: f32,
     /// 1 when the gradient is written, to output 0.
     pub has_gradient: u32,
+}
+
+/// Kept of a row.
+pub struct Weighed<P: Precision> {
+    online: Online<P>,
+    /// The sum of `t`.
+    sum: P::Value,
+    /// That of `t (x - max)`. Differences first: logits may be large where the loss is small.
+    products: P::Value,
+}
+
+impl<P: Precision> Clone for Weighed<P> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Precision> Copy for Weighed<P> {}
+
+impl<P: Precision<Value = f32>> Weighed<P> {
+    /// The products with a maximum that is as large or larger.
+    #[inline(always)]
+    fn products_below(&self, max: f32) -> f32 {
+        // What no probability weighs is nothing, also where the maximum was minus infinity.
+        if self.sum == 0.0 || self.online.max == max {
+            return self.products;
+        }
+        P::multiply_add(self.sum, self.online.max - max, self.products)
+    }
+}
+
+impl<P: Precision<Value = f32>> Statistics<f32> for Weighed<P> {
+    #[inline(always)]
+    fn empty() -> Self {
+        Self { online: Running::empty(), sum: 0.0, products: 0.0 }
+    }
+
+    #[inline(always)]
+    fn parts(self) -> [f32; PARTS] {
+        [self.online.max, self.online.sum, self.sum, self.products]
+    }
+
+    #[inline(always)]
+    fn from_parts([max, exponentials, sum, products]: [f32; PARTS]) -> Self {
+        Self { online: Online { max, sum: exponentials }, sum, products }
+    }
+
+    #[inline(always)]
+    unsafe fn reduce(self, lanes: u32) -> Self {
+        let plus = |a, b| a + b;
+        // SAFETY: the caller's contract.
+        unsafe {
+            let online = self.online.reduce_sections(lanes);
+            Self {
+                online,
+                sum: warp::fold_sections(self.sum, lanes, plus),
+                products: warp::fold_sections(self.products_below(online.max), lanes, plus),
+            }
+        }
+    }
 }
 
 /// Needed of the row by an element's gradient.
@@ -74,8 +136,7 @@ impl<T: InF32> RowFunction<T> for ProbabilityCrossEntropy {
     const INPUTS: usize = 2;
     /// The factor of gradients.
     type Row = f32;
-    /// Beside the softmax's, the sum of `y`, and, in place of the target's logit, that of `t x`.
-    type Statistics = Logits<T::Precision>;
+    type Statistics = Weighed<T::Precision>;
     type Of = Of;
 
     #[inline(always)]
@@ -88,7 +149,7 @@ impl<T: InF32> RowFunction<T> for ProbabilityCrossEntropy {
     unsafe fn take<const N: usize>(
         &self,
         _: f32,
-        mut logits: Self::Statistics,
+        kept: Self::Statistics,
         at: &impl Place<T, N>,
     ) -> Self::Statistics {
         // SAFETY: the caller's promise.
@@ -96,28 +157,32 @@ impl<T: InF32> RowFunction<T> for ProbabilityCrossEntropy {
         if self.is_capped() {
             x = self.cap.capped(self.cap.shares::<T::Precision, N>(x));
         }
-        logits.online = logits.online.push_all(x);
-        logits.sum += tree(y, |a, b| a + b);
+        let online = kept.online.push_all(x);
         let targets =
             map(y, |y| <T::Precision as Precision>::multiply_add(y, 1.0 - self.smoothing, self.share));
-        let products = zip(x, targets, |x, target| if target == 0.0 { 0.0 } else { x * target });
-        logits.target += tree(products, |a, b| a + b);
-        logits
+        // The largest one is no way from itself, also where it is minus infinity.
+        let product = |x: f32, t: f32| if t == 0.0 || x == online.max { 0.0 } else { (x - online.max) * t };
+        let products = tree(zip(x, targets, product), |a, b| a + b);
+        Weighed {
+            online,
+            sum: kept.sum + tree(targets, |a, b| a + b),
+            products: kept.products_below(online.max) + products,
+        }
     }
 
     #[inline(always)]
     unsafe fn finish(
         &self,
         scale: f32,
-        Logits { online, sum, target: products }: Self::Statistics,
+        Weighed { online, sum: targets, products }: Self::Statistics,
         number: u64,
         _: u32,
         is_first: bool,
     ) -> Of {
         let kept = 1.0 - self.smoothing;
-        let log_sum_exp = online.max + <T::Precision as Precision>::ln(online.sum);
-        let targets = kept * sum + self.smoothing;
-        let loss = targets * log_sum_exp - products + self.z_loss * log_sum_exp * log_sum_exp;
+        let log_sum = <T::Precision as Precision>::ln(online.sum);
+        let log_sum_exp = online.max + log_sum;
+        let loss = targets * log_sum - products + self.z_loss * log_sum_exp * log_sum_exp;
         if is_first {
             // SAFETY: a place for each row.
             unsafe {

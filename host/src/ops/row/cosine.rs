@@ -6,9 +6,9 @@ use rows::kernels;
 
 use super::launch::{Job, as_rows, launched};
 use super::loss::{Targets, add, count, of_each_row};
-use super::{Reduction, alike, argument, columns};
+use super::{Reduction, alike, argument, last_columns};
 use crate::error::Result;
-use crate::ops::elementwise::made;
+use crate::ops::elementwise::{contiguous, made};
 use crate::stream::Stream;
 use crate::tensor::{DType, Shape, Tensor, TensorMut};
 
@@ -84,13 +84,14 @@ impl CosineEmbedding {
         upstream: Option<&Tensor>,
         outputs: [Option<TensorMut<'_>>; 2],
     ) -> Result<CosineLoss> {
-        let columns = columns(OPERATION, a, a.rank().wrapping_sub(1))?;
+        let columns = last_columns(OPERATION, a)?;
         alike(OPERATION, "b", b, a)?;
         of_each_row(OPERATION, "labels", labels, a.shape())?;
         if !(-1.0..=1.0).contains(&self.margin) {
             let (got, wanted) = (self.margin.to_string(), "from -1 to 1".to_owned());
             return Err(argument(OPERATION, "margin", got, wanted, "0 is usual: it is a cosine"));
         }
+        let labels = &contiguous(stream, labels)?;
         let scale = count(stream, OPERATION, labels, NONE_IGNORED, self.reduction, upstream)?;
         let (rows, has_gradient) = ([a, b].map(|x| as_rows(stream, x, columns)), outputs[0].is_some());
         let [a, b] = rows;

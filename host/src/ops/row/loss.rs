@@ -11,11 +11,11 @@ use rows::sm90::kernels as held;
 use rows::soft_cap::{CappedCrossEntropyArgs, SoftCap};
 
 use super::launch::{Job, as_rows, launched};
-use super::{argument, columns};
+use super::{argument, last_columns};
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
 use crate::memory::{DeviceBuffer, Within};
-use crate::ops::elementwise::made;
+use crate::ops::elementwise::{contiguous, made};
 use crate::stream::Stream;
 use crate::tensor::{DType, Shape, Tensor, TensorError, TensorMut};
 
@@ -87,7 +87,7 @@ impl CrossEntropy {
     /// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
     #[track_caller]
     pub fn loss(&self, stream: &Stream, logits: &Tensor, targets: &Tensor) -> Result<Loss> {
-        let columns = columns(OPERATION, logits, logits.rank().wrapping_sub(1))?;
+        let columns = last_columns(OPERATION, logits)?;
         let rows = as_rows(stream, logits, columns)?;
         let job =
             Job { stream, columns, shared: 0, inputs: [Some(&rows), None, None], outputs: [None, None] };
@@ -233,8 +233,8 @@ impl<'a> Rows<'a> {
     ) -> Result<Self> {
         loss.check(operation)?;
         of_each_row(operation, "targets", targets, logits)?;
-        let scale = count(stream, operation, targets, loss.ignored, loss.reduction, upstream)?;
-        let targets = targets.view_as(&[targets.elements()])?;
+        let targets = contiguous(stream, targets)?.view_as(&[targets.elements()])?;
+        let scale = count(stream, operation, &targets, loss.ignored, loss.reduction, upstream)?;
         // SAFETY: the launches of all parts write the numbers of all rows.
         let numbers = unsafe { Numbers::new(stream, logits, scale)? };
         Ok(Rows { operation, loss, targets, numbers })

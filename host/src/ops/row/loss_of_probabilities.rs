@@ -8,7 +8,7 @@ use rows::soft_cap::SoftCap;
 
 use super::launch::{Job, as_rows, launched};
 use super::loss::{Numbers, OPERATION, rows_in_place, share};
-use super::{CrossEntropy, Loss, columns};
+use super::{CrossEntropy, Loss, last_columns};
 use crate::error::Result;
 use crate::stream::Stream;
 use crate::tensor::{DType, Shape, Tensor, TensorError, TensorMut};
@@ -32,7 +32,7 @@ impl CrossEntropy {
         logits: &Tensor,
         probabilities: &Tensor,
     ) -> Result<Loss> {
-        let columns = columns(OPERATION, logits, logits.rank().wrapping_sub(1))?;
+        let columns = last_columns(OPERATION, logits)?;
         let (shape, dtype) = (logits.shape(), logits.dtype());
         self.fits(probabilities, shape, dtype)?;
         let rows = [as_rows(stream, logits, columns)?, as_rows(stream, probabilities, columns)?];

@@ -183,7 +183,8 @@ pub fn row(stream: &Stream, op: RowOp, x: &Tensor, axis: usize, affine: Affine<'
 /// dy)`.
 ///
 /// # Errors
-/// As [`row()`], and [`TensorError::Shape`] for a gradient of another shape.
+/// As [`row()`], [`TensorError::DType`] for f64 too, and [`TensorError::Shape`] for a gradient of another
+/// shape.
 #[track_caller]
 pub fn softmax_backward(stream: &Stream, y: &Tensor, dy: &Tensor, axis: usize) -> Result<Tensor> {
     backward(stream, "softmax_backward", y, dy, axis, 0)
@@ -210,6 +211,11 @@ pub(crate) fn columns(operation: &'static str, x: &Tensor, axis: usize) -> Resul
         return Err(TensorError::TooLarge { operation, shape: x.shape().to_vec() }.into());
     }
     Ok(columns)
+}
+
+/// Elements along the last axis.
+pub(crate) fn last_columns(operation: &'static str, x: &Tensor) -> Result<usize> {
+    columns(operation, x, dim::axis(operation, -1, x.rank())?)
 }
 
 #[track_caller]

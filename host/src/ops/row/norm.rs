@@ -11,7 +11,7 @@ use cuda_std::kernel::Value;
 
 use super::launch::{Job, as_rows, written};
 use super::normable::Normable;
-use super::{alike, argument, columns, same_type};
+use super::{alike, argument, last_columns, same_type};
 use crate::error::Result;
 use crate::launch::Arg;
 use crate::memory::Within;
@@ -186,7 +186,7 @@ impl Norm<'_> {
         with_moments: bool,
     ) -> Result<Operands> {
         let operation = self.kind.name();
-        let columns = columns(operation, x, x.rank().wrapping_sub(1))?;
+        let columns = last_columns(operation, x)?;
         check_eps(operation, self.eps)?;
         check_activation(operation, self.activation)?;
         let shared = Shared {

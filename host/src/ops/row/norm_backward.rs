@@ -5,7 +5,7 @@ use primitives::access::VECTOR_BYTES;
 use primitives::activation::Activation;
 use primitives::warp::LANES;
 use rows::activated_norm::{ActivatedNormBackward as ActivatedFunction, ActivatedNormBackwardArgs};
-use rows::finish::{self, ColumnJob, PART_ROWS, SUM_VECTOR, THREADS};
+use rows::finish::{self, ColumnJob, SUM_VECTOR, THREADS};
 use rows::function::MAX_SUMS;
 use rows::norm::{NormBackward as Function, NormBackwardArgs};
 use rows::plan::Plan;
@@ -15,7 +15,7 @@ use cuda_std::kernel::{Kernel, Value};
 use super::differentiable::{ColumnParameters, Differentiable};
 use super::launch::{Job, Stay, as_rows, written};
 use super::norm::{Norm, NormKind, bytes, check_activation, shared_by_rows};
-use super::{alike, columns};
+use super::{alike, last_columns};
 use crate::error::Result;
 use crate::launch::{Arg, LaunchConfig, launch};
 use crate::memory::{DeviceBuffer, Within};
@@ -160,7 +160,7 @@ impl NormBackward<'_> {
     #[track_caller]
     pub fn run(&self, stream: &Stream) -> Result<NormGradients> {
         let (operation, x) = ("norm_backward", self.x);
-        let columns = columns(operation, x, x.rank().wrapping_sub(1))?;
+        let columns = last_columns(operation, x)?;
         check_activation(operation, self.activation)?;
         alike(operation, "dy", self.dy, x)?;
         if let Some(residual) = self.residual {
@@ -343,10 +343,10 @@ impl NormBackward<'_> {
         K: Kernel<Params = ColumnParameters<T>>,
     {
         let columns = x.shape()[1];
-        let parts = u32::try_from(rows.div_ceil(PART_ROWS)).unwrap_or(u32::MAX);
-        let partials = Partials::new(stream, parts, columns)?;
         let strides = [x, dy].map(|rows| rows.layout().strides()[0] as u64);
-        let job = ColumnJob { rows, strides, columns: columns as u32, rest: 0 };
+        let job = ColumnJob::new(rows, strides, columns as u32);
+        let parts = u32::try_from(job.parts()).unwrap_or(u32::MAX);
+        let partials = Partials::new(stream, parts, columns)?;
         let blocks = (columns as u32).div_ceil(THREADS);
         let config = LaunchConfig::new([blocks, parts, 1], [THREADS, 1, 1]).overlapping_previous();
         let sums = partials.sums.view().within();
