@@ -147,13 +147,10 @@ fn replace_uses(tokens: TokenStream, names: &[Ident]) -> TokenStream {
     while let Some(token) = tokens.next() {
         let next = state_after(&token, &before);
         // In front of a colon stands the name of a field, or the begin of a path.
-        let is_name =
-            matches!(tokens.peek(), Some(TokenTree::Punct(mark)) if mark.as_char() == ':');
+        let is_name = matches!(tokens.peek(), Some(TokenTree::Punct(mark)) if mark.as_char() == ':');
         out.extend(match token {
             TokenTree::Ident(name)
-                if matches!(before, Before::Other | Before::Colon)
-                    && !is_name
-                    && names.contains(&name) =>
+                if matches!(before, Before::Other | Before::Colon) && !is_name && names.contains(&name) =>
             {
                 place(&name)
             }

@@ -334,6 +334,9 @@ mod tests {
         let none = first_difference(&[record(0, &["a", "b", "c", "d"]), record(1, &[])]).unwrap();
         assert!(none.contains("rank 1 has recorded no operation"), "{none}");
         let first = first_difference(&[record(0, &["a"]), record(1, &[])]).unwrap();
-        assert!(first.starts_with("operation #1 is the first") && first.contains("rank 1: did not"), "{first}");
+        assert!(
+            first.starts_with("operation #1 is the first") && first.contains("rank 1: did not"),
+            "{first}"
+        );
     }
 }

@@ -102,14 +102,12 @@ fn numbers_are_divided_by_halves() -> Outcome {
     let x = Tensor::from_slice(&device, &[3], &[256.0, -3.0, 6e-5].map(f16::from_f64))?;
     let divisors = x.tolist::<f16>()?;
     for number in [65536.0, 1e-8, 0.1, 1.0, f64::INFINITY] {
-        let want: Vec<f16> =
-            divisors.iter().map(|x| f16::from_f32(number as f32 / x.to_f32())).collect();
+        let want: Vec<f16> = divisors.iter().map(|x| f16::from_f32(number as f32 / x.to_f32())).collect();
         let got = (number / &x)?;
         assert_eq!((got.dtype(), got.tolist::<f16>()?), (DType::F16, want), "{number}");
     }
     let x = Tensor::from_slice(&device, &[2], &[3.0, 1e-3].map(bf16::from_f64))?;
-    let want: Vec<bf16> =
-        x.tolist::<bf16>()?.iter().map(|x| bf16::from_f32(1.001 / x.to_f32())).collect();
+    let want: Vec<bf16> = x.tolist::<bf16>()?.iter().map(|x| bf16::from_f32(1.001 / x.to_f32())).collect();
     assert_eq!((1.001 / &x)?.tolist::<bf16>()?, want);
     Ok(())
 }

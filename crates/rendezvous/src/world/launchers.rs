@@ -182,8 +182,7 @@ impl Source {
 }
 
 fn source(variables: &Variables<'_>) -> Option<&'static Source> {
-    let numbered =
-        SOURCES.iter().find(|source| variables.has(source.rank) && !source.is_of_slurm(variables));
+    let numbered = SOURCES.iter().find(|source| variables.has(source.rank) && !source.is_of_slurm(variables));
     // A lone WORLD_SIZE is half of torchrun's pair, unless another launcher needs it.
     let half =
         || SOURCES.iter().find(|source| variables.has(source.size) && source.launcher != Launcher::Slurm);
