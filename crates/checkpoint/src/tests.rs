@@ -158,7 +158,7 @@ fn every_flipped_bit_is_found() {
     check(&checkpoints.newest_whole().unwrap().unwrap(), 1);
 }
 
-/// What cannot be read now may be whole: a job must not go on from an older step beside it.
+/// A checkpoint that cannot be read now may be whole: a job must not go on from an older step beside it.
 #[test]
 fn what_cannot_be_read_is_not_damaged() {
     let (_folder, checkpoints) = new();

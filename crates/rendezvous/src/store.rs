@@ -117,7 +117,8 @@ impl Store {
         lock(&self.shared).abort.get_or_insert_with(|| (rank, reason.to_owned()));
     }
 
-    /// Ends the store when all ranks have left, soon after the job has failed, or after so long, a year at most.
+    /// Ends the store when all ranks have left, soon after the job has failed, or after so long, at most a
+    /// year.
     pub fn close(mut self, linger: Duration) {
         self.end(linger);
     }

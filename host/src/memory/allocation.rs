@@ -178,7 +178,7 @@ impl Allocation {
         Ok(Use { allocation: self, capture, writes, begun })
     }
 
-    /// A use outside of a capture is done before the captured work, which its place in the program may follow.
+    /// A use outside of a capture is done before the captured work, wherever it stands in the program.
     fn must_not_be_captured(&self, writes: bool) -> Result<()> {
         let (Some(share), captures) = (self.shared.get(), self.device().captures()) else { return Ok(()) };
         if !captures.any() || !captures.has(|of: &Capture| of.memory().uses().needs_order(share, writes)) {

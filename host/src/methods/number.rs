@@ -122,7 +122,8 @@ pub(super) fn filled(
     }
 }
 
-/// To f32, rounded to odd: rounded again to a smaller float, it is `x` rounded once, as `tensor::convert` says.
+/// To f32, rounded to odd: rounded again to a smaller float it is `x` rounded once, as `tensor::convert`
+/// says.
 fn odd_from_f64(x: f64) -> f32 {
     let nearest = x as f32;
     let back = f64::from(nearest);

@@ -39,8 +39,8 @@ pub fn shard(count: usize, rank: u32, ranks: u32) -> Range<usize> {
 /// accumulate over micro-batches, add to the gradients, and call `ready` in the last micro-batch only. The
 /// others do not communicate.
 ///
-/// A graph can capture a step, from the first call of `ready` to [`finish`](GradientBuckets::finish): where the
-/// [current stream](Device::current_stream) of the thread is being captured, the sums are captured with it.
+/// A graph can capture a step, from the first call of `ready` to [`finish`](GradientBuckets::finish). Where
+/// the [current stream](Device::current_stream) of the thread is being captured, so are the sums.
 pub struct GradientBuckets {
     buckets: Vec<Bucket>,
     /// The bucket of each gradient, and its elements there.

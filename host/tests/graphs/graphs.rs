@@ -266,7 +266,7 @@ fn what_cannot_be_captured_says_so_and_spoils_nothing() -> Result<()> {
     let state = (buffer(&stream, 1.0)?, buffer(&stream, 0.0)?);
     let mut graph = Graph::capture(&stream, state, |stream, (x, y)| {
         scaled(stream, 2.0, x, y)?;
-        // What both read needs no order.
+        // Two reads need no order.
         elsewhere.copy_from_device(&other, &*x)?;
         let mut made = DeviceBuffer::<f32>::zeroed(stream, LEN)?;
         let refused: [(&str, Result<()>); 16] = [
@@ -292,7 +292,7 @@ fn what_cannot_be_captured_says_so_and_spoils_nothing() -> Result<()> {
             ),
             // Memory of the capture, on a stream outside of it.
             ("on another stream", made.fill_zero(&other)),
-            // What captured work reads or writes.
+            // Memory that captured work reads or writes.
             ("a write beside a read", x.fill_zero(&other)),
             ("a write beside a write", y.fill_zero(&other)),
             ("a read beside a write", elsewhere.copy_from_device(&other, &*y)),

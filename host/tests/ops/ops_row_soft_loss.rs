@@ -231,7 +231,7 @@ fn rows_apart() -> Outcome {
     Ok(())
 }
 
-/// What all logits of a row share changes nothing, however large it is.
+/// An offset of all logits of a row changes nothing, however large it is.
 #[test]
 fn logits_that_share_an_offset() -> Outcome {
     let stream = stream()?;

@@ -63,7 +63,7 @@ impl<P: Precision<Value = f32>> Weighed<P> {
     /// The products with a maximum that is as large or larger.
     #[inline(always)]
     fn products_below(&self, max: f32) -> f32 {
-        // What no probability weighs is nothing, also where the maximum was minus infinity.
+        // Without a probability there are no products, also where the maximum was minus infinity.
         if self.sum == 0.0 || self.online.max == max {
             return self.products;
         }
