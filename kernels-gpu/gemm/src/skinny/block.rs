@@ -85,15 +85,77 @@ pub(crate) struct Factors<T> {
     pub b_pitch: usize,
 }
 
+/// A thread's units of a factor in the stage that is copied next. Each is so many lines behind the one before
+/// it, at the same place of its line.
+#[derive(Clone, Copy)]
+struct Units<T> {
+    /// The first of them.
+    at: *const T,
+    /// Words from one to the next.
+    apart: usize,
+    /// Lines from the first one's on, and words of a line from there on. 0: there are none.
+    lines: u32,
+    words: u32,
+    /// Whether a stage's lines follow those of the stage before it; else its words do.
+    is_across: bool,
+}
+
+impl<T: Word> Units<T> {
+    /// Those from `place` on, a line and a word, in `base`, of lines and words as `ends`.
+    #[inline(always)]
+    fn new(
+        base: *const T,
+        pitch: usize,
+        place: [u32; 2],
+        ends: [u32; 2],
+        step: u32,
+        is_across: bool,
+    ) -> Self {
+        Self {
+            at: base.wrapping_add(place[0] as usize * pitch + place[1] as usize),
+            apart: step as usize * pitch,
+            lines: ends[0].saturating_sub(place[0]),
+            words: ends[1].saturating_sub(place[1]),
+            is_across,
+        }
+    }
+
+    /// Address of unit `index`, and how many bytes there are; they are `step` lines apart.
+    #[inline(always)]
+    fn unit(&self, index: u32, step: u32) -> (*const T, u32) {
+        let is_inside = self.words > 0 && self.lines > index * step;
+        // An address from which nothing is read may be any.
+        (self.at.wrapping_add(index as usize * self.apart), if is_inside { UNIT_BYTES } else { 0 })
+    }
+
+    /// The units of the next stage, of so many words of k.
+    #[inline(always)]
+    fn advance(&mut self, depth: u32, words_of_element: u32, pitch: usize) {
+        if self.is_across {
+            let lines = depth / words_of_element;
+            self.at = self.at.wrapping_add(lines as usize * pitch);
+            self.lines = self.lines.saturating_sub(lines);
+        } else {
+            self.at = self.at.wrapping_add(depth as usize);
+            self.words = self.words.saturating_sub(depth);
+        }
+    }
+}
+
 /// The main loop: what is copied next, and the pipeline of stages.
 #[derive(Clone, Copy)]
 pub(crate) struct Mainloop<T> {
     factors: Factors<T>,
     /// Shared address of the first stage.
     base: u32,
-    /// First column of the tile and first k to be copied next.
+    /// First column of the tile and first k to be copied next, and this thread's units there.
     column: u32,
     k: u32,
+    /// This thread's number. What follows from it for a shape is computed for each tile: all shapes' numbers
+    /// would find no registers.
+    thread: u32,
+    right: Units<T>,
+    left: Units<T>,
     pipeline: CopyPipeline<Stages<STAGES>>,
 }
 
@@ -102,7 +164,51 @@ impl<T: Word> Mainloop<T> {
     /// shared address `base` on.
     #[inline(always)]
     pub fn new(factors: Factors<T>, column: u32, base: u32, stage_bytes: u32) -> Self {
-        Mainloop { factors, base, column, k: 0, pipeline: CopyPipeline::new(Stages, stage_bytes) }
+        let none = |at| Units { at, apart: 0, lines: 0, words: 0, is_across: false };
+        let (right, left) = (none(factors.b), none(factors.a));
+        Mainloop {
+            factors,
+            base,
+            column,
+            k: 0,
+            thread: 0,
+            right,
+            left,
+            pipeline: CopyPipeline::new(Stages, stage_bytes),
+        }
+    }
+
+    /// Lines from a unit of a thread to its next.
+    const fn steps<S: Tile>() -> [u32; 3] {
+        [THREADS / S::RIGHT_UNITS, THREADS / S::LEFT_UNITS, THREADS / S::LEFT_UNITS_DOWN]
+    }
+
+    /// This thread's first unit of a stage in each factor, as a line and a unit: B, A by rows, A by columns.
+    #[inline(always)]
+    fn first_units<S: Tile>(&self) -> [[u32; 2]; 3] {
+        let thread = self.thread;
+        [S::RIGHT_UNITS, S::LEFT_UNITS, S::LEFT_UNITS_DOWN].map(|units| [thread / units, thread % units])
+    }
+
+    /// A tile begins.
+    #[inline(always)]
+    fn begin<S: Tile>(&mut self) {
+        let Factors { m, n, k, a, a_pitch, a_down, b, b_pitch } = self.factors;
+        let [right, left, down] = self.first_units::<S>();
+        let [right_step, left_step, down_step] = Self::steps::<S>();
+        let (line, unit) = (right[0], right[1] * UNIT);
+        let (place, ends) = if S::ALONG_K {
+            ([self.column + line, unit], [n, k])
+        } else {
+            ([line, self.column * S::WORDS + unit], [k / S::WORDS, n * S::WORDS])
+        };
+        self.right = Units::new(b, b_pitch, place, ends, right_step, !S::ALONG_K);
+        let (place, ends, step) = if a_down {
+            ([down[0], down[1] * UNIT], [k / S::WORDS, m * S::WORDS], down_step)
+        } else {
+            ([left[0], left[1] * UNIT], [m, k], left_step)
+        };
+        self.left = Units::new(a, a_pitch, place, ends, step, a_down);
     }
 
     /// Starts the copies of the next stage, if there is one, and closes their group.
@@ -122,6 +228,10 @@ impl<T: Word> Mainloop<T> {
             if self.k >= self.factors.k {
                 self.k = 0;
                 self.column += thread::grid_dim_x() * S::COLUMNS;
+                self.begin::<S>();
+            } else {
+                self.right.advance(S::DEPTH, S::WORDS, self.factors.b_pitch);
+                self.left.advance(S::DEPTH, S::WORDS, self.factors.a_pitch);
             }
         }
         self.pipeline.commit();
@@ -134,22 +244,10 @@ impl<T: Word> Mainloop<T> {
     #[inline(always)]
     unsafe fn copy_right<S: Tile>(&self, stage: u32, index: u32) {
         const { assert!(S::RIGHT_LINES * S::RIGHT_UNITS == 4 * THREADS, "`start` counts them out") };
-        let unit = index * THREADS + thread::thread_idx_x();
-        let (line, unit) = (unit / S::RIGHT_UNITS, unit % S::RIGHT_UNITS);
-        let Factors { n, k, b, b_pitch, .. } = self.factors;
-        let (lines, words, first_line, first) = if S::ALONG_K {
-            (n, k, self.column, self.k)
-        } else {
-            (k / S::WORDS, n * S::WORDS, self.k / S::WORDS, self.column * S::WORDS)
-        };
-        let (source_line, word) = (first_line + line, first + unit * UNIT);
-        let (source, bytes) = if source_line < lines && word < words {
-            (b.wrapping_add(source_line as usize * b_pitch + word as usize), UNIT_BYTES)
-        } else {
-            (b, 0)
-        };
+        let ([line, unit], step) = (self.first_units::<S>()[0], Self::steps::<S>()[0]);
+        let (source, bytes) = self.right.unit(index, step);
         // SAFETY: a unit inside the factor, or nothing; its place in the stage is this thread's.
-        unsafe { async_copy::copy_cg_zfill(stage + S::right(line, unit), source, bytes) };
+        unsafe { async_copy::copy_cg_zfill(stage + S::right(line + index * step, unit), source, bytes) };
     }
 
     /// This thread's `index`-th unit of the left factor, if it has one.
@@ -162,22 +260,19 @@ impl<T: Word> Mainloop<T> {
         if index * THREADS >= S::ROWS * S::LEFT_UNITS {
             return;
         }
-        let unit = index * THREADS + thread::thread_idx_x();
-        let Factors { m, k, a, a_pitch, a_down, .. } = self.factors;
-        let (to, line, word, inside, is_read) = if a_down {
-            let (line, unit) = (unit / S::LEFT_UNITS_DOWN, unit % S::LEFT_UNITS_DOWN);
-            let (column, word) = (self.k / S::WORDS + line, unit * UNIT);
-            let inside = column < k / S::WORDS && word < m * S::WORDS;
-            (S::left_down(line, unit), column, word, inside, line < S::DEPTH / S::WORDS)
+        let ([_, [row, unit], [down, unit_down]], [_, step, step_down]) =
+            (self.first_units::<S>(), Self::steps::<S>());
+        let (to, is_read, step) = if self.factors.a_down {
+            let line = down + index * step_down;
+            (S::left_down(line, unit_down), line < S::DEPTH / S::WORDS, step_down)
         } else {
-            let (row, unit) = (unit / S::LEFT_UNITS, unit % S::LEFT_UNITS);
-            let word = self.k + unit * UNIT;
-            (S::left(row, unit), row, word, word < k, row < m)
+            let row = row + index * step;
+            (S::left(row, unit), row < self.factors.m, step)
         };
         if is_read {
-            let from = a.wrapping_add(if inside { line as usize * a_pitch + word as usize } else { 0 });
+            let (from, bytes) = self.left.unit(index, step);
             // SAFETY: as above.
-            unsafe { async_copy::copy_cg_zfill(stage + to, from, if inside { UNIT_BYTES } else { 0 }) };
+            unsafe { async_copy::copy_cg_zfill(stage + to, from, bytes) };
         }
     }
 
@@ -188,6 +283,8 @@ impl<T: Word> Mainloop<T> {
     /// The block calls it together, once.
     #[inline(always)]
     pub unsafe fn fill<S: Tile>(&mut self) {
+        self.thread = opaque(thread::thread_idx_x());
+        self.begin::<S>();
         grid::wait_dependencies();
         let mut ahead = 0;
         while ahead < self.pipeline.prologue() {
@@ -206,6 +303,7 @@ impl<T: Word> Mainloop<T> {
     #[inline(always)]
     pub unsafe fn tile<S: Tile>(&mut self) -> Partials {
         let mut sums: Sums = [[0.0; 4]; 4];
+        self.thread = opaque(thread::thread_idx_x());
         let mut k = 0;
         while k < self.factors.k {
             // SAFETY: a stage's copies start after the barrier that follows its last use, and it is used
@@ -213,14 +311,14 @@ impl<T: Word> Mainloop<T> {
             unsafe {
                 let stage = self.base + self.pipeline.wait();
                 self.start::<S>();
-                multiply::<T, S>(&mut sums, stage, self.factors.m, self.factors.a_down);
+                multiply::<T, S>(&mut sums, stage, self.factors.m, self.factors.a_down, self.thread);
             }
             self.pipeline.release();
             k += S::DEPTH;
         }
         // SAFETY: the tile before this one has been read before the barrier above; a tile has at least one
         // stage.
-        unsafe { write_partials::<S>(self.base, &sums) };
+        unsafe { write_partials::<S>(self.base, &sums, self.thread) };
         S::PARTIALS
     }
 }
@@ -230,8 +328,8 @@ type Sums = [[f32; 4]; 4];
 
 /// This warp's group of columns, and its slice of k.
 #[inline(always)]
-fn place<S: Tile>() -> (u32, u32) {
-    let warp = thread::thread_idx_x() / LANES;
+fn place<S: Tile>(thread: u32) -> (u32, u32) {
+    let warp = thread / LANES;
     (warp % S::GROUPS, warp / S::GROUPS)
 }
 
@@ -240,20 +338,20 @@ fn place<S: Tile>() -> (u32, u32) {
 /// # Safety
 /// The warp calls it together; the stage is loaded.
 #[inline(always)]
-unsafe fn multiply<T: Word, S: Tile>(sums: &mut Sums, stage: u32, m: u32, a_down: bool) {
+unsafe fn multiply<T: Word, S: Tile>(sums: &mut Sums, stage: u32, m: u32, a_down: bool, thread: u32) {
     const { assert!(SLICE == 4 * STEP, "counted out") };
     unroll!(PAIR in 0..2, {
         // SAFETY: the caller's contract.
         unsafe {
-            let low = right::<S>(stage, 2 * PAIR as u32);
-            let high = right::<S>(stage, 2 * PAIR as u32 + 1);
+            let low = right::<S>(stage, 2 * PAIR as u32, thread);
+            let high = right::<S>(stage, 2 * PAIR as u32 + 1, thread);
             unroll!(EIGHT in 0..4, {
                 if (EIGHT as u32) < S::EIGHTS {
                     let first = EIGHT as u32 * ROWS;
                     let b = if a_down {
-                        left_down::<S>(stage, first, PAIR as u32)
+                        left_down::<S>(stage, first, PAIR as u32, thread)
                     } else {
-                        left::<S>(stage, first, PAIR as u32, m)
+                        left::<S>(stage, first, PAIR as u32, m, thread)
                     };
                     sums[EIGHT] = T::mma(low, [b[0], b[1]], sums[EIGHT]);
                     sums[EIGHT] = T::mma(high, [b[2], b[3]], sums[EIGHT]);
@@ -269,9 +367,9 @@ unsafe fn multiply<T: Word, S: Tile>(sums: &mut Sums, stage: u32, m: u32, a_down
 /// # Safety
 /// As for [`multiply`].
 #[inline(always)]
-unsafe fn right<S: Tile>(stage: u32, step: u32) -> [u32; 4] {
-    let (group, slice) = place::<S>();
-    let lane = thread::thread_idx_x() % LANES;
+unsafe fn right<S: Tile>(stage: u32, step: u32, thread: u32) -> [u32; 4] {
+    let (group, slice) = place::<S>(thread);
+    let lane = thread % LANES;
     let (number, line) = (lane / 8, lane % 8);
     let (column, k) = (group * GROUP, slice * SLICE + step * STEP);
     // SAFETY: units of the stage.
@@ -313,9 +411,9 @@ unsafe fn element<S: Tile>(unit: u32, index: u32) -> u32 {
 /// # Safety
 /// As for [`multiply`].
 #[inline(always)]
-unsafe fn left<S: Tile>(stage: u32, first: u32, pair: u32, m: u32) -> [u32; 4] {
-    let (_, slice) = place::<S>();
-    let (number, line) = (thread::thread_idx_x() % LANES / 8, thread::thread_idx_x() % 8);
+unsafe fn left<S: Tile>(stage: u32, first: u32, pair: u32, m: u32, thread: u32) -> [u32; 4] {
+    let (_, slice) = place::<S>(thread);
+    let (number, line) = (thread % LANES / 8, thread % 8);
     let row = (first + line).min(m - 1);
     let k = slice * SLICE + pair * 2 * STEP + number * 8;
     // SAFETY: a unit of the stage.
@@ -327,9 +425,9 @@ unsafe fn left<S: Tile>(stage: u32, first: u32, pair: u32, m: u32) -> [u32; 4] {
 /// # Safety
 /// As for [`multiply`].
 #[inline(always)]
-unsafe fn left_down<S: Tile>(stage: u32, first: u32, pair: u32) -> [u32; 4] {
-    let (_, slice) = place::<S>();
-    let lane = thread::thread_idx_x() % LANES;
+unsafe fn left_down<S: Tile>(stage: u32, first: u32, pair: u32, thread: u32) -> [u32; 4] {
+    let (_, slice) = place::<S>(thread);
+    let lane = thread % LANES;
     let k = (slice * SLICE + pair * 2 * STEP) / S::WORDS;
     // SAFETY: units of the stage.
     unsafe {
@@ -353,9 +451,9 @@ unsafe fn left_down<S: Tile>(stage: u32, first: u32, pair: u32) -> [u32; 4] {
 /// # Safety
 /// Nobody reads the partial sums any more.
 #[inline(always)]
-unsafe fn write_partials<S: Tile>(base: u32, sums: &Sums) {
-    let (group, slice) = place::<S>();
-    let lane = thread::thread_idx_x() % LANES;
+unsafe fn write_partials<S: Tile>(base: u32, sums: &Sums, thread: u32) {
+    let (group, slice) = place::<S>(thread);
+    let lane = thread % LANES;
     let (g, t) = (lane / 4, lane % 4);
     unroll!(I in 0..16, {
         let eight = I / 4;
