@@ -23,6 +23,7 @@ mod unit;
 
 use cuda_std::{grid, kernel, shared, shared_array, thread, vector};
 use layout::UNIT_BYTES;
+use primitives::grid::wait_behind;
 use primitives::unroll;
 use unit::{Element, Fetched, MOST, WORDS, fetch, gather};
 
@@ -174,33 +175,47 @@ unsafe fn repack<T: Element>(pair: RepackPair, x: [*const T; 2], y: [*mut T; 2],
     } else {
         (pair.second, x[1], y[1], block - blocks)
     };
-    // This needs no memory, so it is computed while earlier grids end.
-    let units = Units::new::<T>(&problem, block);
-    if problem.column == 1 && units.count == 0 {
-        return;
+    // A loop for each way: in one, all threads would compute the places of both.
+    if problem.column == 1 {
+        // This needs no memory, so it is computed while earlier grids end.
+        let units = Units::new::<T>(&problem, block);
+        if units.count == 0 {
+            return;
+        }
+        wait_behind(units.known());
+        // SAFETY: the caller's contract, for one matrix.
+        each_matrix(&problem, (x, y), |x, y| unsafe { copy_units(problem, x, y, &units) });
+    } else {
+        grid::wait_dependencies();
+        // SAFETY: as above.
+        each_matrix(&problem, (x, y), |x, y| unsafe { turn_tile(problem, x, y, block, tile) });
     }
-    grid::wait_dependencies();
+}
+
+/// Visits the matrices of the batch that fall to the block, by where they are and where they go.
+#[inline(always)]
+fn each_matrix<T: Element>(
+    problem: &RepackShape,
+    (x, y): (*const T, *mut T),
+    mut visit: impl FnMut(*const T, *mut T),
+) {
     let mut index = thread::block_idx_z();
     while index < problem.batch {
         let from = x.wrapping_add((u64::from(index) * problem.matrix) as usize);
         let to = y.wrapping_add((u64::from(index) * u64::from(problem.rows) * problem.pitch) as usize);
-        // SAFETY: the caller's contract, for one matrix.
-        unsafe {
-            if problem.column == 1 {
-                copy_units(problem, from, to, &units);
-            } else {
-                turn_tile(problem, from, to, block, tile);
-            }
-        }
+        visit(from, to);
         index += thread::grid_dim_z();
     }
 }
 
-/// This thread's units of a matrix: a row and a unit of it each; behind them there are none.
+/// This thread's units of a matrix; behind them there are none.
 #[derive(Clone, Copy)]
 struct Units {
+    /// Elements before the unit's line.
+    lines: [usize; UNITS as usize],
+    /// The line, and the unit's first column.
     rows: [u32; UNITS as usize],
-    units: [u32; UNITS as usize],
+    columns: [u32; UNITS as usize],
     count: u32,
 }
 
@@ -218,15 +233,25 @@ impl Units {
         let (mut row, mut unit) = (first_row + index / units, index % units);
         let (rows_on, units_on) = (THREADS / units, THREADS % units);
         let count = behind.saturating_sub(index).div_ceil(THREADS).min(UNITS);
-        let mut these = Self { rows: [0; UNITS as usize], units: [0; UNITS as usize], count };
+        let none = [0; UNITS as usize];
+        let mut these = Self { lines: [0; UNITS as usize], rows: none, columns: none, count };
         const { assert!(UNITS == 4, "counted out") };
         unroll!(I in 0..4, {
-            (these.rows[I], these.units[I]) = (row, unit);
+            these.lines[I] = (u64::from(row) * problem.row) as usize;
+            (these.rows[I], these.columns[I]) = (row, unit * T::UNIT);
             let has_next = unit + units_on < units;
             row += if has_next { rows_on } else { rows_on + 1 };
             unit = if has_next { unit + units_on } else { unit + units_on - units };
         });
         these
+    }
+
+    /// A number that is known when all are.
+    #[inline(always)]
+    fn known(&self) -> u32 {
+        let mut known = 0;
+        unroll!(I in 0..4, { known ^= self.lines[I] as u32 ^ self.columns[I]; });
+        known
     }
 }
 
@@ -265,8 +290,8 @@ unsafe fn copy_units<T: Element>(problem: RepackShape, x: *const T, y: *mut T, t
     let mut fetched = [Fetched::NONE; UNITS as usize];
     unroll!(I in 0..4, {
         if (I as u32) < these.count {
-            let column = these.units[I] * T::UNIT;
-            let line = x.wrapping_add((u64::from(these.rows[I]) * stride) as usize);
+            let column = these.columns[I];
+            let line = x.wrapping_add(these.lines[I]);
             let count = (columns - column).min(T::UNIT);
             // SAFETY: within the row, and within what may be read.
             fetched[I] =
@@ -275,7 +300,7 @@ unsafe fn copy_units<T: Element>(problem: RepackShape, x: *const T, y: *mut T, t
     });
     unroll!(I in 0..4, {
         if (I as u32) < these.count {
-            let place = u64::from(these.rows[I]) * pitch + u64::from(these.units[I] * T::UNIT);
+            let place = u64::from(these.rows[I]) * pitch + u64::from(these.columns[I]);
             let to = y.wrapping_add(place as usize).cast::<u32>();
             // SAFETY: a unit of the row of y, at a 16-byte boundary since pitch and y are.
             unsafe { vector::store_v4(to, fetched[I].unit::<T>()) };
