@@ -330,6 +330,7 @@ kernels! { $
     #[kernel] fn gemm_bf16_tt_128x128_pp as Bf16Tt128x128Pp: BF16 x BF16 -> BF16, trans 1 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_tt_64x128 as Bf16Tt64x128: BF16 x BF16 -> BF16, trans 1 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_tt_128x96_pp_t as Bf16Tt128x96PpT: BF16 x BF16 -> BF16, trans 1 0, 2 x 96, 2 ping_pong, cluster 1 x 1, transposed, Dense;
+    #[kernel] fn gemm_bf16_tt_64x16_t as Bf16Tt64x16T: BF16 x BF16 -> BF16, trans 1 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_f16_nt_128x256 as F16Nt128x256: F16 x F16 -> F16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nt_128x192_pp as F16Nt128x192Pp: F16 x F16 -> F16, trans 0 0, 2 x 192, 2 ping_pong, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_f16_nt_128x128_pp as F16Nt128x128Pp: F16 x F16 -> F16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
@@ -351,6 +352,7 @@ kernels! { $
     #[kernel] fn gemm_f16_tt_128x128_pp as F16Tt128x128Pp: F16 x F16 -> F16, trans 1 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_f16_tt_64x128 as F16Tt64x128: F16 x F16 -> F16, trans 1 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_f16_tt_128x96_pp_t as F16Tt128x96PpT: F16 x F16 -> F16, trans 1 0, 2 x 96, 2 ping_pong, cluster 1 x 1, transposed, Dense;
+    #[kernel] fn gemm_f16_tt_64x16_t as F16Tt64x16T: F16 x F16 -> F16, trans 1 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;
     #[kernel] fn gemm_tf32_nt_128x256_2x1 as Tf32Nt128x256By2: TF32 x TF32 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_tf32_nt_128x128_pp as Tf32Nt128x128Pp: TF32 x TF32 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_tf32_nt_64x128 as Tf32Nt64x128: TF32 x TF32 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
