@@ -125,15 +125,15 @@ fn slow_products_get_what_was_fastest_on_an_h200() {
         ("x_f16", "1712x88x216-tn-bias_gelu", "gemm_f16_tn_64x128 64x128x64, 8 stages"),
         // Of 2026-11-29 (`gemm_sums_every.txt`): 3.9 us, 6.6 with k in parts.
         ("x_f16", "56x2160x376-nn-bias", "gemm_f16_nn_64x128 64x128x64, 8 stages"),
-        // Of 2026-11-30 (`gemm_few_rows_nn_every.txt`), B by rows, narrow tiles: 3.4 us, by 64 x 128 4.2; 6.0,
-        // by few rows 7.3; 1.6, 2.2; 8.3, 8.8.
+        // Of 2026-11-30 (`gemm_few_rows_nn_every.txt`), B by rows, narrow tiles: 3.4 us, by 64 x 128 4.2;
+        // 6.0, by few rows 7.3; 1.6, 2.2; 8.3, 8.8.
         ("x_bf16", "16x224x4456-nn-none", "gemm_bf16_tt_64x16_t 64x16x64, 12 stages, k in 14 parts"),
         ("x_bf16", "8x2872x1960-nn-none", "gemm_bf16_tt_64x16_t 64x16x64, 12 stages, swapped"),
         ("x_bf16", "2x1560x176-nn-none", "gemm_bf16_tt_64x16_t 64x16x64, 12 stages, swapped"),
         ("x_bf16", "8x2104x4504-nn-none", "gemm_bf16_tt_64x16_t 64x16x64, 12 stages, k in 4 parts"),
         ("x_f16", "272x176x136-tt-none", "gemm_f16_tt_64x128 64x128x64, 8 stages"),
         ("x_bf16", "8x11240x568-tn-none", "gemm_skinny 32x128x64"),
-        // 2.1 us, by 64 x 128 2.7, by few rows 3.7; and of 2026-11-29 (`gemm_every_153072576.txt`), 7.2 and 8.4.
+        // 2.1 us, by 64 x 128 2.7, by few rows 3.7; and of 2026-11-29 (`gemm_every_153072576.txt`), 7.2, 8.4.
         ("x_bf16", "16x2616x176-nn-bias_residual", "gemm_bf16_tt_64x16_t 64x16x64, 12 stages, swapped"),
         ("x_e4m3", "8x3680x4592-nt-none", "gemm_e4m3_nt_64x16_t 64x16x128"),
         // Lines that many blocks ask for (`gemm_hot_every.txt`): 33.2 us, 42.4 without a cluster; 36.9, 46.7
