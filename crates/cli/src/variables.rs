@@ -1,4 +1,4 @@
-//! The environment variables that are read, and those that are set.
+//! The environment variables that are set, and those of them that the book's list does not have.
 
 use std::env;
 
@@ -12,7 +12,7 @@ const KNOWN: &str = "ADDRESS ALLOCATOR ALLOCATOR_DEBUG CHECK CHECKED DEVICE_RUST
 JOIN_TIMEOUT LAUNCH_BLOCKING LIBCUDA LOCAL_RANK LOCAL_SIZE NCCL NODE PTXAS PTX_DIR RANK RECORDS SEED SIZE SOFT_ARCH
 SOFT_DEVICES SOFT_MEMORY TIMEOUT TOKEN TUNER_RECORDS TUNING WORKERS";
 
-/// Which variables are set, and whether anything reads them.
+/// Which variables are set, and whether they are on the page. Tests and tools of Ironwarp read others too.
 pub fn look() -> Finding {
     let names =
         env::vars_os().filter_map(|(name, value)| name.into_string().ok().filter(|_| !value.is_empty()));
@@ -25,19 +25,19 @@ pub fn look() -> Finding {
 fn finding(set: &[String]) -> Finding {
     let is_known =
         |name: &&String| KNOWN.split_whitespace().any(|known| name.strip_prefix(PREFIX) == Some(known));
-    let unread = set.iter().filter(|name| !is_known(name)).map(|name| {
+    let unlisted = set.iter().filter(|name| !is_known(name)).map(|name| {
         let nearest = term::nearest(name.trim_start_matches(PREFIX), KNOWN.split_whitespace());
         let meant = nearest.map(|nearest| format!("; did you mean {PREFIX}{nearest}?")).unwrap_or_default();
-        format!("nothing reads {name}{meant}")
+        format!("{name} is not in the book's list{meant}")
     });
-    let unread: Vec<String> = unread.collect();
-    if unread.is_empty() {
+    let unlisted: Vec<String> = unlisted.collect();
+    if unlisted.is_empty() {
         let set = if set.is_empty() { "none is set".to_owned() } else { set.join(", ") };
         return Finding::ok("variables", set);
     }
     let fix =
-        "unset it, or give it the name that was meant; the book's page `Environment variables` lists them";
-    Finding::bad("variables", Level::Warn, unread.join(", "), fix)
+        "unset it, or give it the name that was meant; the list is the book's page `Environment variables`";
+    Finding::bad("variables", Level::Warn, unlisted.join(", "), fix)
 }
 
 #[cfg(test)]
@@ -59,16 +59,17 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_nothing_reads_is_told() {
+    fn a_variable_that_is_not_listed_is_told() {
         let told = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| format!("{PREFIX}{name}")).collect();
             format!("{:?}", finding(&names))
         };
         assert!(told(&[]).contains("none is set"));
-        assert!(told(&["SEED", "TOKEN"]).contains("level: Ok"), "all are read");
+        assert!(told(&["SEED", "TOKEN"]).contains("level: Ok"), "all are listed");
         let text = told(&["SEED", "SOFT_DEVICE", "ELSE_WHERE"]);
         let meant = format!(
-            "nothing reads {PREFIX}SOFT_DEVICE; did you mean {PREFIX}SOFT_DEVICES?, nothing reads {PREFIX}ELSE_WHERE\""
+            "{PREFIX}SOFT_DEVICE is not in the book's list; did you mean {PREFIX}SOFT_DEVICES?, {PREFIX}ELSE_WHERE is not in the \
+             book's list\""
         );
         assert!(text.contains("level: Warn") && text.contains(&meant), "{text}");
     }

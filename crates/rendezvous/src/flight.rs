@@ -235,10 +235,13 @@ pub fn first_difference(records: &[Record]) -> Option<String> {
     if let Some(behind) = records.iter().filter(is_behind).min_by_key(|&it| last(it)) {
         let (rank, last) = (behind.rank, last(behind));
         return Some(match last {
-            0 => format!("rank {rank} has recorded no operation, and others none before #{begin} any more"),
+            0 => format!(
+                "rank {rank} has recorded no operation, and another rank keeps none before #{begin}: where they first differ \
+                 is not known"
+            ),
             _ => format!(
-                "rank {rank} has stopped at operation #{last}, and other ranks have no record before #{begin} any \
-                 more: where they first differ is not known"
+                "rank {rank} has stopped at operation #{last}, and another rank keeps none before #{begin}: where they first \
+                 differ is not known"
             ),
         });
     }

@@ -51,7 +51,8 @@ impl Suspects {
         }
     }
 
-    /// The failure in words: the kernel and the line of its launch, where all suspects are of one kernel.
+    /// The failure in words: the kernel, where all suspects are of one, and the line of its launch, where all
+    /// are of one line.
     pub(crate) fn cause(&self) -> String {
         match self.launches.as_slice() {
             [first, others @ ..]
@@ -60,7 +61,10 @@ impl Suspects {
                     && !self.unseen_work =>
             {
                 let LaunchSite { kernel, location, .. } = first;
-                format!("kernel `{kernel}` failed, launched at {}:{}", location.file(), location.line())
+                let is_one_line = others.iter().all(|other| other.location == *location);
+                let line =
+                    is_one_line.then(|| format!(", launched at {}:{}", location.file(), location.line()));
+                format!("kernel `{kernel}` failed{}", line.unwrap_or_default())
             }
             _ => "an earlier error".to_owned(),
         }
@@ -120,5 +124,17 @@ mod tests {
         assert_eq!(kept("read of uninitialised global memory in kernel `gemm`"), ["gemm"]);
         assert_eq!(kept("data race in kernel `fill`"), ["fill", "fill"]);
         assert_eq!(kept("trap in kernel `of_a_graph`").len(), 4);
+    }
+
+    #[test]
+    fn the_line_is_told_where_it_can_only_be_one() {
+        let site = |kernel, location| LaunchSite { kernel, config: None, location };
+        let (one, other) = (Location::caller(), Location::caller());
+        let cause =
+            |launches: &[LaunchSite]| Suspects { launches: launches.to_vec(), ..Suspects::default() }.cause();
+        let alike = cause(&[site("fill", one), site("fill", one)]);
+        assert_eq!(alike, format!("kernel `fill` failed, launched at {}:{}", file!(), one.line()));
+        assert_eq!(cause(&[site("fill", one), site("fill", other)]), "kernel `fill` failed");
+        assert_eq!(cause(&[site("fill", one), site("gemm", one)]), "an earlier error");
     }
 }

@@ -5,7 +5,7 @@ use primitives::element::Float;
 use rows::function::{MAX_INPUTS, MAX_OUTPUTS, RowFunction};
 
 use super::launch::{Job, Parameters};
-use super::{alike, argument, as_rows, columns};
+use super::{alike, argument, as_rows, last_columns};
 use crate::error::Result;
 use crate::launch::Arg;
 use crate::stream::Stream;
@@ -14,6 +14,8 @@ use crate::tensor::{Element, Tensor, TensorError};
 const OPERATION: &str = "run_function";
 
 /// A kernel of [`rows::row_kernels!`](::rows::row_kernels) or [`rows::held_kernels!`](::rows::held_kernels).
+/// Every kernel with their parameters is one to the compiler: [`run_function`] and [`run_function_held`] say
+/// which macro's kernels they may be given.
 pub trait RowKernel: Kernel<Params = Parameters<Self::Function, Self::Element>> {
     /// The function.
     type Function: RowFunction<Self::Element>;
@@ -36,6 +38,7 @@ where
 /// RmsNormArgs { .. }.pass(), &[&x])?`. Results have the shape and type of the inputs.
 ///
 /// # Safety
+/// `K` is a kernel of `row_kernels!`: one of `held_kernels!` would be launched without its shared memory.
 /// For every row the function reads no memory but its inputs and what its arguments reach: of what all rows
 /// share, an element for each column. It writes each place of so many outputs.
 ///
@@ -51,7 +54,8 @@ pub unsafe fn run_function<K: RowKernel, const OUTPUTS: usize>(
     inputs: &[&Tensor],
 ) -> Result<[Tensor; OUTPUTS]> {
     results::<K, OUTPUTS>(stream, inputs, |job| {
-        // SAFETY: the caller's promise; the job has the rows of all tensors.
+        // SAFETY: the caller's promise of the kernel and its function; the job has the rows of all tensors,
+        // and a plan for kernels of `row_kernels!`.
         unsafe { job.direct::<K, _, K::Element>(function) }
     })
 }
@@ -61,7 +65,7 @@ pub unsafe fn run_function<K: RowKernel, const OUTPUTS: usize>(
 /// another tensor within 16 bytes, go to `K`.
 ///
 /// # Safety
-/// As for [`run_function`].
+/// As for [`run_function`], for the functions of both kernels, and `H` is a kernel of `held_kernels!`.
 ///
 /// # Errors
 /// As for [`run_function`].
@@ -76,7 +80,8 @@ where
     H: RowKernel<Function = K::Function, Element = K::Element>,
 {
     results::<K, OUTPUTS>(stream, inputs, |job| {
-        // SAFETY: as above.
+        // SAFETY: the caller's promise of both kernels and their functions; the job has the rows of all
+        // tensors, and a plan for the macro of the one that it takes.
         unsafe { job.run::<K, H, _, K::Element>(function) }
     })
 }
@@ -90,7 +95,7 @@ fn results<K: RowKernel, const OUTPUTS: usize>(
 ) -> Result<[Tensor; OUTPUTS]> {
     const { assert!(OUTPUTS > 0 && OUTPUTS <= MAX_OUTPUTS, "a function of rows has one output or two") };
     let x = check::<K>(inputs)?;
-    let columns = columns(OPERATION, x, x.rank().wrapping_sub(1))?;
+    let columns = last_columns(OPERATION, x)?;
     let rows = inputs.iter().map(|x| as_rows(stream, x, columns)).collect::<Result<Vec<_>>>()?;
     // SAFETY: the launch writes all of them, or fails, and then they go.
     let new = |_| unsafe { Tensor::uninit(stream, x.shape().clone(), x.dtype()) };
