@@ -19,6 +19,8 @@ pub struct LaunchConfig {
     pub overlapping: bool,
 }
 
+/// Blocks along y and along z of a grid, at most, on every device.
+pub(crate) const MAX_BLOCKS: u32 = 65_535;
 /// Threads that a `u32`, such as `cuda_std::thread::index_1d`, tells apart.
 const MOST_LINEAR_THREADS: usize = 1 << u32::BITS;
 

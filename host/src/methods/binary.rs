@@ -106,8 +106,9 @@ pub(super) fn combine(
                 fits(operation, number, dtype)?;
                 return elementwise::affine(&stream_of(y)?, &y.to(dtype)?, factor, addend).named(operation);
             }
-            if op == BinaryOp::Div && dtype.size() == DType::F16.size() && !holds(number, dtype) {
-                // In f32, which holds the number: as f16, 65536 would be an infinity.
+            if op == BinaryOp::Div && matches!(dtype, DType::F16 | DType::BF16) && !holds(number, dtype) {
+                // With the number rounded to f32: as f16, 65536 would be an infinity. It costs two launches
+                // and two tensors of f32 more.
                 let quotient = combine(operation, op, a, Operand::Tensor(&y.to(DType::F32)?))?;
                 return convert(&stream_of(y)?, &quotient, dtype);
             }

@@ -1,6 +1,6 @@
 //! New tensors. Each is made on a stream, or on the current stream of a device.
 
-use super::number::{filled, single};
+use super::number::filled;
 use super::stream_of;
 use crate::error::{Error, Result};
 use crate::ops::convert::convert;
@@ -144,7 +144,7 @@ impl Tensor {
     #[track_caller]
     pub fn fill_(&mut self, value: impl Into<Scalar>) -> Result<()> {
         let stream = stream_of(self)?;
-        let value = single("fill_", &stream, value.into(), self.dtype())?;
+        let value = filled("fill_", &stream, &[], value.into(), self.dtype())?;
         copy_into(&stream, &value, self.view_mut().named("fill_")?)
     }
 

@@ -1,6 +1,6 @@
 //! Elements by their numbers, and by masks.
 
-use super::number::{Operand, promoted, single};
+use super::number::{Operand, filled, promoted};
 use super::stream_of;
 use crate::error::Result;
 use crate::ops::elementwise;
@@ -169,7 +169,7 @@ impl Tensor {
         let operation = "masked_fill";
         is_mask(operation, "mask", mask)?;
         let stream = stream_of(self)?;
-        let value = single(operation, &stream, value.into(), self.dtype())?;
+        let value = filled(operation, &stream, &[], value.into(), self.dtype())?;
         elementwise::select(&stream, mask, &value, self).named(operation)
     }
 }

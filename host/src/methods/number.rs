@@ -52,7 +52,7 @@ impl Operand<'_> {
         match self {
             Operand::Tensor(tensor) if tensor.dtype() == dtype => Ok(tensor.clone()),
             Operand::Tensor(tensor) => crate::ops::convert::convert(stream, tensor, dtype),
-            Operand::Number(number) => single(operation, stream, number, dtype),
+            Operand::Number(number) => filled(operation, stream, &[], number, dtype),
         }
     }
 }
@@ -76,28 +76,10 @@ pub(super) fn promoted(operation: &'static str, operands: &[Operand<'_>]) -> Res
     })
 }
 
-/// Bytes that a kernel fills at a time.
-const WORD: usize = 8;
-
-/// A tensor without dimensions that holds `number` as a `dtype`. Filled by a kernel, so it can be captured.
-///
-/// # Errors
-/// [`Error::InvalidArgument`] where an integer type does not have the number.
-#[track_caller]
-pub(super) fn single(
-    operation: &'static str,
-    stream: &Stream,
-    number: Scalar,
-    dtype: DType,
-) -> Result<Tensor> {
-    // As many elements as one word holds, of which one is shown.
-    filled(operation, stream, &[WORD / dtype.size()], number, dtype)?.select(0, 0)
-}
-
 /// A tensor with `number` everywhere, filled by kernels, so it can be captured.
 ///
 /// # Errors
-/// As [`single`], or as [`Tensor::zeros`].
+/// [`Error::InvalidArgument`] where an integer type does not have the number, or as [`Tensor::zeros`].
 #[track_caller]
 pub(super) fn filled(
     operation: &'static str,

@@ -1,6 +1,6 @@
 //! Elements at other places: reversed, rotated, repeated, padded; on another device.
 
-use super::number::single;
+use super::number::filled;
 use super::stream_of;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -110,7 +110,7 @@ impl Tensor {
             sides[axis] = sides[axis].saturating_add(before).saturating_add(after);
         }
         let (stream, shape) = (stream_of(self)?, Shape::of(operation, &sides)?);
-        let value = single(operation, &stream, value.into(), self.dtype())?;
+        let value = filled(operation, &stream, &[], value.into(), self.dtype())?;
         made(&stream, &shape, self.dtype(), |mut out| {
             copy_into(&stream, &value, out.view_mut())?;
             let inner = axes().try_fold(out, |out, (axis, &[before, _])| {

@@ -27,7 +27,16 @@ const WORD: usize = size_of::<u64>();
 /// driver's error.
 #[track_caller]
 pub fn full<T: Element>(stream: &Stream, shape: &[usize], value: T) -> Result<Tensor> {
+    if shape.is_empty() {
+        return single(stream, value);
+    }
     made(stream, &Shape::of("full", shape)?, T::DTYPE, |out| fill(stream, out, value))
+}
+
+/// One element without dimensions, by one launch: as many as a word holds, of which one is shown.
+#[track_caller]
+fn single<T: Element>(stream: &Stream, value: T) -> Result<Tensor> {
+    full(stream, &[WORD / size_of::<T>()], value)?.select(0, 0)
 }
 
 /// Writes `value` everywhere. Kernels do it, whatever the length and the layout: a graph can capture it.
@@ -43,8 +52,7 @@ pub fn fill<T: Element>(stream: &Stream, out: TensorMut<'_>, value: T) -> Result
         && bytes.is_multiple_of(WORD)
         && out.address().is_multiple_of(WORD as u64);
     if !words {
-        // As many elements as a word holds, of which one is shown: by kernels alone, so it can be captured.
-        return copy_into(stream, &full(stream, &[WORD / size_of::<T>()], value)?.select(0, 0)?, out);
+        return copy_into(stream, &single(stream, value)?, out);
     }
     if bytes == 0 {
         return Ok(());

@@ -15,7 +15,8 @@ use crate::tensor::{Shape, Tensor, TensorMut};
 use super::check::Problem;
 use super::operand::{Kernels, aligned};
 use super::weight::{MAX_PARTS, add_parts, parts_of};
-use super::{Activation, Algorithm, Fused, MAX_BLOCKS, launched, sliding};
+use super::{Activation, Algorithm, Fused, launched, sliding};
+use crate::config::MAX_BLOCKS;
 
 /// Strips that a thread computes, one after the other: so many share what a block brings of the filters.
 const STRIPS: u64 = 4;

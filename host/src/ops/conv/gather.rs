@@ -17,8 +17,9 @@ use super::operand::{Kernels, filters_in_units, in_units};
 use super::turned::Turned;
 use super::weight::add_parts;
 use super::windows::Target;
-use super::{Algorithm, Fused, MAX_BLOCKS};
+use super::{Algorithm, Fused};
 use super::{classes, launched, windows};
+use crate::config::MAX_BLOCKS;
 
 #[track_caller]
 pub(super) fn forward<T: Kernels>(

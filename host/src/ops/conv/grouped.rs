@@ -20,7 +20,8 @@ use super::check::Problem;
 use super::launched::{Launches, gathers, sums};
 use super::operand::{Kernels, aligned};
 use super::weight::{MAX_PARTS, add_parts, parts_of};
-use super::{Activation, Algorithm, Fused, MAX_BLOCKS};
+use super::{Activation, Algorithm, Fused};
+use crate::config::MAX_BLOCKS;
 
 /// Positions that are tried along an axis of a tile.
 const SIDES: [u32; 15] = [1, 2, 3, 4, 5, 7, 8, 10, 14, 19, 28, 32, 64, 128, 256];

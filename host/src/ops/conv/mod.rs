@@ -68,8 +68,6 @@ use crate::stream::Stream;
 use crate::tensor::{DType, Tensor};
 use operand::by_type;
 
-/// Blocks along y and z of a grid, at most.
-const MAX_BLOCKS: u32 = 65535;
 /// Channels up to which kernels of convolutions are faster than products of matrices also where both can: 64
 /// of 200,704 positions to 64 or 256 take products 1.11 and 1.06 times as long as windows (H200).
 const FEW_CHANNELS: u32 = 64;

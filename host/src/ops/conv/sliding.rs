@@ -21,10 +21,10 @@ use crate::memory::DeviceBuffer;
 use crate::stream::Stream;
 use crate::tensor::{Tensor, TensorMut};
 
-use super::MAX_BLOCKS;
 use super::depthwise::units;
 use super::launched::{Launches, gathers, sums};
 use super::weight::MAX_PARTS;
+use crate::config::MAX_BLOCKS;
 
 /// Channels, at most: bytes from a column to the next are 31 bits.
 const MAX_CHANNELS: u32 = 1 << 29;

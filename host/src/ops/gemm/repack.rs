@@ -5,6 +5,7 @@ use bytemuck::Pod;
 use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
 use gemm::repack::{self as kernel, RepackPair, RepackShape};
 
+use crate::config::MAX_BLOCKS;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
@@ -19,8 +20,8 @@ use super::matrix::{Matrix, ROW_ALIGNMENT, Shape};
 use super::problem::{Operand, Order, side};
 use super::select::DeviceCapabilities;
 
-/// Blocks along z at most.
-pub(super) const MAX_BATCH_BLOCKS: u32 = 65_535;
+/// Blocks along z, one for each product of a batch, at most.
+pub(super) const MAX_BATCH_BLOCKS: u32 = MAX_BLOCKS;
 
 /// A copy of a matrix, or of a batch of them, whose rows or columns begin at 16-byte boundaries.
 #[derive(Debug)]

@@ -148,12 +148,13 @@ pub(crate) struct Mainloop<T> {
     factors: Factors<T>,
     /// Shared address of the first stage.
     base: u32,
-    /// First column of the tile and first k to be copied next, and this thread's units there.
+    /// First column of the tile and first k to be copied next.
     column: u32,
     k: u32,
-    /// This thread's number. What follows from it for a shape is computed for each tile: all shapes' numbers
-    /// would find no registers.
+    /// This thread's number. Places that follow from it are computed for each tile: those of all shapes, kept
+    /// from the beginning, would take too many registers.
     thread: u32,
+    /// This thread's units of both factors in the stage that is copied next.
     right: Units<T>,
     left: Units<T>,
     pipeline: CopyPipeline<Stages<STAGES>>,
@@ -244,6 +245,7 @@ impl<T: Word> Mainloop<T> {
     #[inline(always)]
     unsafe fn copy_right<S: Tile>(&self, stage: u32, index: u32) {
         const { assert!(S::RIGHT_LINES * S::RIGHT_UNITS == 4 * THREADS, "`start` counts them out") };
+        const { assert!(THREADS.is_multiple_of(S::RIGHT_UNITS), "a thread's units are at one place of a line") };
         let ([line, unit], step) = (self.first_units::<S>()[0], Self::steps::<S>()[0]);
         let (source, bytes) = self.right.unit(index, step);
         // SAFETY: a unit inside the factor, or nothing; its place in the stage is this thread's.
@@ -257,6 +259,8 @@ impl<T: Word> Mainloop<T> {
     #[inline(always)]
     unsafe fn copy_left<S: Tile>(&self, stage: u32, index: u32) {
         const { assert!(S::ROWS * S::LEFT_UNITS <= 4 * THREADS, "`start` counts them out") };
+        const { assert!(THREADS.is_multiple_of(S::LEFT_UNITS), "a thread's units are at one place of a row") };
+        const { assert!(THREADS.is_multiple_of(S::LEFT_UNITS_DOWN), "and of a column") };
         if index * THREADS >= S::ROWS * S::LEFT_UNITS {
             return;
         }
