@@ -134,7 +134,8 @@ impl Checkpoints {
     /// not count: those with a manifest that does not parse or with shards of other lengths. Bytes are
     /// compared where steps are above that of the checkpoint that was written last, which is always kept: a
     /// job that goes on from an earlier step has passed over them, perhaps since they are damaged. Where one
-    /// cannot be read, those below it stay.
+    /// cannot be read, that is the error: those below it stay, and so do those that crashes left half
+    /// written.
     ///
     /// # Errors
     /// [`Error::KeepNone`], [`Error::Io`].

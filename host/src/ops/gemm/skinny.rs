@@ -26,7 +26,8 @@ pub(super) const BACKEND: Backend =
 
 /// How much of memory's rate the device has, and bytes of both factors a microsecond of one multiprocessor
 /// while others idle: measured on an H200, 8192 x 8192 and 28672 x 8192, and on an H100 with products drawn
-/// at random. Of 8-bit factors, which become f16 first, in seven products of 8 and 16 rows on an H200.
+/// at random. A limit of the copies alone: whole launches with their start take in less, 32e3 (NOTES.md). Of
+/// 8-bit factors, which become f16 first, in seven products of 8 and 16 rows on an H200.
 const READ: f64 = 0.86;
 const BLOCK_BYTES_PER_US: f64 = 52e3;
 const NARROW_BLOCK_BYTES_PER_US: f64 = 38e3;

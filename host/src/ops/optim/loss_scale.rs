@@ -100,8 +100,9 @@ impl LossScale {
     /// Queues the change of the scale by the norm of the gradients that it was in, after the step that took
     /// the norm.
     ///
-    /// A norm that is not finite makes the scale smaller by the backoff, but not less than the smallest
-    /// normal f32. After as many finite ones in a row as the interval it grows, unless it would be infinite.
+    /// A norm that is not finite as an f32 makes the scale smaller by the backoff, but not less than the
+    /// smallest normal f32. After as many finite ones in a row as the interval it grows, unless it would be
+    /// infinite. A step that was skipped for its factor alone counts as one with a finite norm.
     ///
     /// # Errors
     /// [`TensorError::Shared`](crate::TensorError::Shared) while a clone of the tensor lives,

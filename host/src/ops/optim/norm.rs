@@ -21,7 +21,8 @@ const _: () = assert!(RESULTS * size_of::<f32>() == size_of::<Norm>());
 pub struct NormConfig {
     /// The norm that gradients are clipped to; `None`: they are not clipped.
     pub max_norm: Option<f64>,
-    /// Skip a step whose gradients' norm is not finite. Otherwise NaN and infinities get into the parameters.
+    /// Skip a step where no finite f32 holds the gradients' norm, or their factor: that of a loss scale below
+    /// 3e-39 is infinite. Otherwise NaN and infinities get into the parameters.
     pub skip_nonfinite: bool,
 }
 

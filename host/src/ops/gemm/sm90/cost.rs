@@ -234,7 +234,7 @@ fn overlapped(a: f64, b: f64) -> f64 {
 
 impl Work<'_> {
     /// Is a narrow tile as wide as the product? Then each byte of the other operand goes to one block: copies
-    /// hide well, and few lines are asked for by all. By 60 products of 1 to 32 rows on an H200.
+    /// hide well, and few lines are asked for by all. By 61 products of 1 to 32 rows on an H200.
     fn has_few(&self) -> bool {
         self.entry.block[1] <= FEW && self.view.n <= self.entry.block[1]
     }
