@@ -14,6 +14,59 @@ use crate::error::{ParallelError, Result};
 /// Calls of a rank that are remembered for reports.
 const REMEMBERED: usize = 256;
 
+/// Bits of a call's number that kernels report.
+const NUMBER_BITS: u32 = 30;
+
+/// Whose calls are counted together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Channel {
+    /// All ranks'.
+    Common = 0,
+    /// Those that a rank sends to another.
+    Send = 1,
+    /// Those that it receives from another.
+    Receive = 2,
+}
+
+/// A call of a rank as kernels report it: the low bits of its number, and the channel that the number is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reported {
+    pub channel: Channel,
+    pub number: u32,
+}
+
+impl Reported {
+    /// Call `number` of a rank.
+    pub fn of(rank: u32, call: &Call, number: u64) -> Self {
+        let channel = match call.kind {
+            Kind::Send { from, .. } if from == rank => Channel::Send,
+            Kind::Send { .. } => Channel::Receive,
+            _ => Channel::Common,
+        };
+        Reported { channel, number: Self::low_bits(number) }
+    }
+
+    /// The bits of a call's number that are reported.
+    pub fn low_bits(number: u64) -> u32 {
+        number as u32 & ((1 << NUMBER_BITS) - 1)
+    }
+
+    /// As kernels get it.
+    pub fn word(self) -> u32 {
+        (self.channel as u32) << NUMBER_BITS | self.number
+    }
+
+    /// What a kernel got.
+    pub fn from_word(word: u32) -> Self {
+        let channel = match word >> NUMBER_BITS {
+            1 => Channel::Send,
+            2 => Channel::Receive,
+            _ => Channel::Common,
+        };
+        Reported { channel, number: Self::low_bits(word.into()) }
+    }
+}
+
 /// Calls of ranks, wherever the ranks are.
 pub(super) trait Calls: Send + Sync {
     /// Enters a rank's call. Its number.
@@ -22,8 +75,8 @@ pub(super) trait Calls: Send + Sync {
     /// [`ParallelError`]: the group has failed, the call differs, or a rank has ended.
     fn enter(&self, rank: u32, call: Call) -> Result<u64, ParallelError>;
 
-    /// The call of a rank with a number, as far as it is remembered.
-    fn name_of(&self, rank: u32, sequence: u32) -> String;
+    /// The call that a rank reports, by the peer that it waited for, as far as it is remembered.
+    fn name_of(&self, rank: u32, reported: Reported, peer: u32) -> String;
 
     /// The first failure of the group.
     fn failure(&self) -> Option<String>;
@@ -216,9 +269,15 @@ impl Calls for Ledger {
         Err(error)
     }
 
-    fn name_of(&self, rank: u32, sequence: u32) -> String {
+    fn name_of(&self, rank: u32, reported: Reported, peer: u32) -> String {
         let state = self.state();
-        let same = |(number, _): &&(u64, Call)| *number as u32 == sequence;
+        let is_with_peer = |call: &Call| match call.kind {
+            Kind::Send { from, to } => [from, to].contains(&peer),
+            _ => true,
+        };
+        let same = |(number, call): &&(u64, Call)| {
+            Reported::of(rank, call, *number) == reported && is_with_peer(call)
+        };
         let found = state.latest[rank as usize].iter().rev().find(same);
         found.map_or_else(|| "a call in a graph".to_owned(), |(_, call)| call.to_string())
     }
@@ -321,6 +380,26 @@ mod tests {
             ledger.enter(1, send(0, 1, 6)).unwrap_err(),
             ParallelError::Mismatch { rank: 1, .. }
         ));
+    }
+
+    /// Channels count apart, so a number alone names calls of several.
+    #[test]
+    fn a_report_names_the_call_of_its_channel() {
+        let ledger = Ledger::new(3);
+        let send = |from, to, count| Call::new(Kind::Send { from, to }, DType::F32, count);
+        let made = [sum(1), send(0, 2, 5), send(0, 1, 6), send(1, 0, 7)];
+        for call in made {
+            assert_eq!(ledger.enter(0, call).unwrap(), 0);
+        }
+        for (call, peer) in made.into_iter().zip([1, 2, 1, 1]) {
+            let reported = Reported::of(0, &call, 0);
+            assert_eq!(Reported::from_word(reported.word()), reported);
+            assert_eq!(ledger.name_of(0, reported, peer), call.to_string());
+        }
+        let unknown = Reported { channel: Channel::Common, number: 1 };
+        assert_eq!(ledger.name_of(0, unknown, 1), "a call in a graph");
+        let last = Reported::of(0, &send(1, 0, 7), u64::MAX);
+        assert_eq!(Reported::from_word(last.word()), last);
     }
 
     #[test]

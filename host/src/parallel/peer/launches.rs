@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
 use crate::memory::Within;
 use crate::parallel::call::{Call, Kind, Reduction};
+use crate::parallel::ledger::Reported;
 use crate::parallel::operand::Operand;
 use crate::stream::Stream;
 use crate::tensor::DType;
@@ -137,7 +138,8 @@ impl Shared {
 
     /// The team of an order's launch.
     pub fn team_of(&self, rank: u32, order: &Order<'_>) -> Team {
-        let team = Team { call: order.call.number(), sequence: order.sequence as u32, ..self.team(rank) };
+        let sequence = Reported::of(rank, &order.call, order.sequence).word();
+        let team = Team { call: order.call.number(), sequence, ..self.team(rank) };
         match order.call.kind {
             Kind::Send { from, to } => Team { members: 1 << from | 1 << to, is_pairwise: 1, ..team },
             _ => team,

@@ -13,7 +13,7 @@ use crate::error::{Error, ParallelError, Result};
 use crate::memory::{DeviceBuffer, PinnedBuffer};
 use crate::parallel::call::Call;
 use crate::parallel::group::GroupOptions;
-use crate::parallel::ledger::{Answer, Calls, Ledger};
+use crate::parallel::ledger::{Answer, Calls, Ledger, Reported};
 use crate::parallel::process::{Book, Seat};
 use crate::raw;
 
@@ -226,7 +226,8 @@ impl Shared {
 
     fn explain(&self, rank: u32, report: Report) -> ParallelError {
         let Report { reason, peer, sequence } = report;
-        let (call, sequence) = (self.calls.name_of(rank, sequence), u64::from(sequence));
+        let reported = Reported::from_word(sequence);
+        let (call, sequence) = (self.calls.name_of(rank, reported, peer), u64::from(reported.number));
         match reason {
             Reason::OtherCall => ParallelError::OtherCall { rank, sequence, call, other: peer },
             Reason::Absent | Reason::Stuck => ParallelError::Missing {

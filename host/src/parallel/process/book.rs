@@ -11,15 +11,13 @@ use collective::MAX_RANKS;
 use super::words::{BOOK, CALL, CALLS, CHANNELS, DEPTH, Mark, Words};
 use crate::error::ParallelError;
 use crate::parallel::call::{Call, Kind};
-use crate::parallel::ledger::Calls;
+use crate::parallel::ledger::{Calls, Channel, Reported};
 
 /// The calls of a rank among those of the others.
 pub struct Book {
     pub words: Arc<Words>,
     rank: u32,
     ranks: u32,
-    /// Calls of this rank so far.
-    calls: AtomicU64,
     /// Meetings on the host so far.
     meetings: AtomicU64,
 }
@@ -27,8 +25,6 @@ pub struct Book {
 /// A call that another rank has written down.
 struct Entry {
     number: u32,
-    /// Which of the rank's calls it was, of all channels.
-    order: u32,
     text: String,
 }
 
@@ -54,7 +50,7 @@ fn place_of(rank: u32, channel: usize, number: u64) -> usize {
 
 impl Book {
     pub fn new(words: Arc<Words>, rank: u32, ranks: u32) -> Self {
-        Book { words, rank, ranks, calls: AtomicU64::new(0), meetings: AtomicU64::new(0) }
+        Book { words, rank, ranks, meetings: AtomicU64::new(0) }
     }
 
     /// The parts of all ranks; see [`Words::gather`].
@@ -74,11 +70,9 @@ impl Book {
     fn write(&self, channel: usize, call: &Call) -> u64 {
         let number = self.count(self.rank, channel);
         let at = place_of(self.rank, channel, number);
-        let order = self.calls.fetch_add(1, Ordering::Relaxed);
         self.words.word(at).store(0, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let numbers = order << 32 | u64::from(call.number());
-        self.words.word(at + 1).store(numbers, Ordering::Relaxed);
+        self.words.word(at + 1).store(call.number().into(), Ordering::Relaxed);
         self.words.write_text(at + 2, CALL - 2, call.to_string().as_bytes());
         self.words.word(at).store(number + 1, Ordering::SeqCst);
         self.words.word(count_of(self.rank, channel)).store(number + 1, Ordering::SeqCst);
@@ -93,10 +87,10 @@ impl Book {
         if !is_there() {
             return None;
         }
-        let numbers = self.words.word(at + 1).load(Ordering::Relaxed);
+        let of_call = self.words.word(at + 1).load(Ordering::Relaxed) as u32;
         let text = self.words.read_text(at + 2, CALL - 2);
         fence(Ordering::SeqCst);
-        is_there().then_some(Entry { number: numbers as u32, order: (numbers >> 32) as u32, text })
+        is_there().then_some(Entry { number: of_call, text })
     }
 
     /// An error in the rank's call `sequence`, as far as the others' calls say.
@@ -137,17 +131,18 @@ impl Calls for Book {
         Ok(sequence)
     }
 
-    fn name_of(&self, rank: u32, sequence: u32) -> String {
-        let of_channel = |channel: usize| {
-            let count = self.count(rank, channel);
-            let is_it = |number: &u64| *number as u32 == sequence;
-            (count.saturating_sub(DEPTH as u64)..count)
-                .rev()
-                .find(is_it)
-                .and_then(|number| self.read(rank, channel, number))
+    fn name_of(&self, rank: u32, reported: Reported, peer: u32) -> String {
+        let channel = match reported.channel {
+            Channel::Common => 0,
+            Channel::Send => 1 + peer as usize,
+            Channel::Receive => 1 + MAX_RANKS + peer as usize,
         };
-        let latest = (0..CHANNELS).filter_map(of_channel).max_by_key(|entry| entry.order);
-        latest.map_or_else(|| "a call in a graph".to_owned(), |entry| entry.text)
+        let count = self.count(rank, channel);
+        let number = (count.saturating_sub(DEPTH as u64)..count)
+            .rev()
+            .find(|number| Reported::low_bits(*number) == reported.number);
+        let entry = number.and_then(|number| self.read(rank, channel, number));
+        entry.map_or_else(|| "a call in a graph".to_owned(), |entry| entry.text)
     }
 
     fn failure(&self) -> Option<String> {
