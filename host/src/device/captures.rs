@@ -116,11 +116,6 @@ impl Captures {
         due.into_iter().for_each(|work| self.outside(work));
     }
 
-    /// Whether it is true of a capture under way.
-    pub(crate) fn has<T: Any + Send + Sync>(&self, is_it: impl Fn(&T) -> bool) -> bool {
-        locked(&self.state).list.iter().any(|(_, capture)| capture.downcast_ref().is_some_and(&is_it))
-    }
-
     /// The capture with that number.
     pub(crate) fn find<T: Any + Send + Sync>(&self, id: u64) -> Option<Arc<T>> {
         let state = locked(&self.state);

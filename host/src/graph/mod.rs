@@ -37,8 +37,8 @@
 //! **What can be captured**: launches, ops, fills and copies on the device, allocations, and other streams
 //! that are forked with [`Stream::scope`]. **What cannot**, with [`Error::NotCapturable`]: waiting for the
 //! stream, reading results back, copies from or to host memory, replaying another graph. Work on streams that
-//! are not captured is done at once, as usual, unless it shares a buffer with captured work and one of them
-//! writes it: that is refused too.
+//! are not captured is done at once, as usual, and is no part of the graph, even where it uses buffers of
+//! captured work.
 //!
 //! **Changing a graph.** Scalars are captured by value. [`Graph::update`] records the work again, with other
 //! scalars or other inputs. If the shape of the graph is the same, it changes the executable graph in place;

@@ -169,26 +169,10 @@ impl Allocation {
         stream.same_device("the buffer", self.device())?;
         let capture = stream.capture()?;
         let begun = match &capture {
-            None => {
-                self.must_not_be_captured(writes)?;
-                self.piece.uses.begin(stream, writes)?
-            }
+            None => self.piece.uses.begin(stream, writes)?,
             Some(capture) => capture.memory().uses().begin(self.share(), stream, writes)?,
         };
         Ok(Use { allocation: self, capture, writes, begun })
-    }
-
-    /// A use outside of a capture is done before the captured work, wherever it stands in the program.
-    fn must_not_be_captured(&self, writes: bool) -> Result<()> {
-        let (Some(share), captures) = (self.shared.get(), self.device().captures()) else { return Ok(()) };
-        if !captures.any() || !captures.has(|of: &Capture| of.memory().uses().needs_order(share, writes)) {
-            return Ok(());
-        }
-        Err(Error::NotCapturable {
-            operation: "the use of a buffer by work that is captured and by work that is not,",
-            reason: "one of them writes it, and the captured work is done at replays, the other one now",
-            hint: "queue it on the captured stream, or on one forked from it with `Stream::scope`",
-        })
     }
 
     fn share(&self) -> &Arc<GraphShare> {

@@ -107,13 +107,6 @@ impl CapturedUses {
         }
     }
 
-    /// Whether captured work and another use have to be in order: one of them writes.
-    pub(super) fn needs_order(&self, memory: &Arc<GraphShare>, writes: bool) -> bool {
-        let uses = self.uses();
-        let used = uses.as_ref().and_then(|uses| uses.get(&Arc::as_ptr(memory).addr()));
-        used.is_some_and(|used| writes || used.written)
-    }
-
     /// Ends the capture. Returns the allocations that its graph uses.
     pub(crate) fn end(&self) -> Vec<GraphUse> {
         let uses = self.uses().take().unwrap_or_default();

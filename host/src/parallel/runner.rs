@@ -175,6 +175,7 @@ impl GradientBuckets {
     #[track_caller]
     pub fn ready(&mut self, rank: &mut Communicator, index: usize) -> Result<()> {
         self.place(index)?;
+        self.enter_capture()?;
         // A complete bucket has been summed, unless that failed: then this is another try.
         let is_retry = self.buckets.get(self.next).is_some_and(|bucket| self.is_complete(bucket));
         if std::mem::replace(&mut self.is_ready[index], true) && !is_retry {
@@ -186,7 +187,6 @@ impl GradientBuckets {
                 hint: "call `finish` at the end of each step",
             });
         }
-        self.enter_capture()?;
         while self.buckets.get(self.next).is_some_and(|bucket| self.is_complete(bucket)) {
             let bucket = &mut self.buckets[self.next];
             let bytes = bucket.numbers.elements() * size_of::<f32>();
@@ -207,10 +207,11 @@ impl GradientBuckets {
         Ok(())
     }
 
-    /// Makes the sums part of the capture of the step, where it is being captured: forks their stream.
+    /// Makes the sums part of the capture of the step, where it is being captured: forks their stream, once a
+    /// step.
     fn enter_capture(&mut self) -> Result<()> {
         let device = self.stream.device();
-        if !device.captures().any() || self.stream.capture()?.is_some() {
+        if !device.captures().any() || self.captured.is_some() && self.stream.capture()?.is_some() {
             return Ok(());
         }
         let step = device.current_stream()?;

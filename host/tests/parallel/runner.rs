@@ -52,7 +52,7 @@ fn buckets_add_up() -> Result<()> {
     Ok(())
 }
 
-/// A graph has the sums of the step that it captured.
+/// A graph has the sums of the steps that it captured, of the second one too.
 #[test]
 fn a_captured_step_has_its_sums() -> Result<()> {
     testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
@@ -76,15 +76,18 @@ fn a_captured_step_has_its_sums() -> Result<()> {
         let mut state = (rank, buckets, weights);
         // Captured between two steps that are not.
         step(&stream, &mut state)?;
-        let mut graph = Graph::capture(&stream, state, step)?;
+        let mut graph = Graph::capture(&stream, state, |stream, state| {
+            step(stream, state)?;
+            step(stream, state)
+        })?;
         (0..3).try_for_each(|_| graph.replay(&stream))?;
         step(&stream, graph.inputs_mut())?;
         let (rank, _, weights) = graph.inputs_mut();
         rank.synchronize(&stream)?;
         weights.to_vec(&stream)
     })?;
-    // A sum of 1 + 2 for each of five steps: a captured one is not done.
-    assert_eq!(weights, [vec![15.0; 3000], vec![15.0; 3000]]);
+    // A sum of 1 + 2 for each of eight steps: captured ones are not done.
+    assert_eq!(weights, [vec![24.0; 3000], vec![24.0; 3000]]);
     Ok(())
 }
 
