@@ -56,7 +56,7 @@ impl Reported {
         (self.channel as u32) << NUMBER_BITS | self.number
     }
 
-    /// What a kernel got.
+    /// A report in a word that a kernel got.
     pub fn from_word(word: u32) -> Self {
         let channel = match word >> NUMBER_BITS {
             1 => Channel::Send,
