@@ -152,6 +152,9 @@ pub(crate) trait Order {
     /// Whether it was of a launch that has ended: then all is in order.
     fn is_over(&self, earlier: Stamp) -> bool;
 
+    /// Whether it happened before the present block began, by a launch that may still run.
+    fn is_before_block(&self, earlier: Stamp) -> bool;
+
     /// Whether it was made on the device of the present one.
     fn is_of_device(&self, earlier: Stamp) -> bool;
 
@@ -242,8 +245,11 @@ impl Cell {
     #[inline]
     fn read(&mut self, now: Stamp, order: &impl Order) -> Result<(), Clash> {
         may_follow(self.write, now, order)?;
-        if now.kind() == AccessKind::ReadOnly && self.write.is_present() && !order.is_over(self.write) {
-            return Err(Clash::ReadOnly(self.write));
+        if now.kind() == AccessKind::ReadOnly && self.write.is_present() {
+            // A peer's launch that has written may go on to other things.
+            if !order.is_over(self.write) && !order.is_before_block(self.write) {
+                return Err(Clash::ReadOnly(self.write));
+            }
         }
         let slot = self.slot_for(now, order);
         if let Some(slot) = slot {
@@ -417,6 +423,9 @@ mod tests {
         fn is_over(&self, _: Stamp) -> bool {
             false
         }
+        fn is_before_block(&self, _: Stamp) -> bool {
+            false
+        }
         fn is_of_device(&self, _: Stamp) -> bool {
             true
         }
@@ -458,6 +467,38 @@ mod tests {
         }
         assert!(cell.access(stamp(0, AccessKind::Write), &Before(false)).is_err());
         assert!(cell.access(stamp(0, AccessKind::Write), &Before(true)).is_ok());
+    }
+
+    /// A write of a launch that still runs, known when the block began.
+    struct BeforeBlock;
+    impl Order for BeforeBlock {
+        fn is_before(&self, _: Stamp) -> bool {
+            true
+        }
+        fn is_over(&self, _: Stamp) -> bool {
+            false
+        }
+        fn is_before_block(&self, _: Stamp) -> bool {
+            true
+        }
+        fn is_of_device(&self, _: Stamp) -> bool {
+            false
+        }
+        fn is_fenced(&self, _: Stamp) -> bool {
+            false
+        }
+        fn in_sequence(&self, _: Stamp, _: Stamp) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn read_only_loads_may_follow_writes_from_before_the_block() {
+        let (write, read) = (stamp(0, AccessKind::Write), stamp(1, AccessKind::ReadOnly));
+        let mut cell = Cell::default();
+        assert_eq!(cell.access(write, &Before(true)), Ok(()));
+        assert_eq!(cell.access(read, &Before(true)), Err(Clash::ReadOnly(write)));
+        assert_eq!(cell.access(read, &BeforeBlock), Ok(()));
     }
 
     #[test]

@@ -362,6 +362,12 @@ impl Order for View<'_> {
         ended < membership.begun || ended != RUNS && self.any_history(|history| ended < history.ended())
     }
 
+    fn is_before_block(&self, earlier: Stamp) -> bool {
+        let taught = self.block.check.sync.taught.borrow();
+        let seen = taught.as_ref().and_then(|history| history.get(earlier.block.into()));
+        seen.is_some_and(|seen| earlier.is_tracked() || seen.covers(earlier.rank(), earlier.time))
+    }
+
     fn is_of_device(&self, earlier: Stamp) -> bool {
         self.thread.group().launch.membership.is_beside(earlier.block)
     }
