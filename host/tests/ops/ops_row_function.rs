@@ -104,7 +104,7 @@ fn inputs_that_do_not_fit_are_errors() -> Outcome {
         ),
         (&[&x, &floats], "an input has element type f32"),
         (&[&x, &turned], "an input has shape [8, 4], wanted [4, 8]"),
-        (&[&number, &number], "axis -1 of a tensor with 0 dimensions"),
+        (&[&number, &number], "dimension -1 of a tensor with 0 dimensions"),
     ] {
         let text = refused(inputs)?;
         assert!(text.starts_with("run_function: ") && text.contains(wanted), "`{wanted}` is not in: {text}");
