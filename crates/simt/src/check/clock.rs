@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use super::cell::Stamp;
 use super::proxy::{Agent, Operation};
 use crate::exec::context::WARP_SIZE;
 
@@ -186,6 +187,13 @@ impl History {
     /// The knowledge of a block that all blocks may rely on.
     pub fn get(&self, block: u64) -> Option<&Seen> {
         self.blocks.get(block)
+    }
+
+    /// Whether an access of another block is known to have happened. Of a tracked one it is enough that its
+    /// block has been heard from: whoever has is not accused.
+    pub fn covers(&self, access: Stamp) -> bool {
+        let seen = self.get(access.block.into());
+        seen.is_some_and(|seen| access.is_tracked() || seen.covers(access.rank(), access.time))
     }
 
     /// The knowledge of a block that its own threads may rely on.

@@ -334,19 +334,13 @@ impl Order for View<'_> {
             return match self.operation(earlier) {
                 Some(operation) => self.has_completed(operation),
                 // Of a block that runs elsewhere: whoever has heard from it is not accused.
-                None => {
-                    self.is_over(earlier)
-                        || self.any_history(|history| history.get(earlier.block.into()).is_some())
-                }
+                None => self.is_over(earlier) || self.any_history(|history| history.covers(earlier)),
             };
         }
         if earlier.block == self.block.number.get() as u32 {
             return earlier.time < sync.floor.get() || self.knows_of_own_block(earlier);
         }
-        self.any_history(|history| {
-            let seen = history.get(earlier.block.into());
-            seen.is_some_and(|seen| seen.covers(earlier.rank(), earlier.time))
-        }) || self.is_over(earlier)
+        self.any_history(|history| history.covers(earlier)) || self.is_over(earlier)
     }
 
     #[inline]
@@ -363,9 +357,7 @@ impl Order for View<'_> {
     }
 
     fn is_before_block(&self, earlier: Stamp) -> bool {
-        let taught = self.block.check.sync.taught.borrow();
-        let seen = taught.as_ref().and_then(|history| history.get(earlier.block.into()));
-        seen.is_some_and(|seen| earlier.is_tracked() || seen.covers(earlier.rank(), earlier.time))
+        self.block.check.sync.taught.borrow().as_ref().is_some_and(|history| history.covers(earlier))
     }
 
     fn is_of_device(&self, earlier: Stamp) -> bool {
