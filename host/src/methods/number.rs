@@ -2,6 +2,7 @@
 
 use half::{bf16, f16};
 use num::{E4M3, E5M2};
+use tensor::convert::odd_from_f64;
 
 use crate::error::{Error, Result};
 use crate::ops::fill::full;
@@ -102,19 +103,6 @@ pub(super) fn filled(
         DType::U8 => full(stream, shape, number.as_i64() as u8),
         DType::Bool => full(stream, shape, value != 0.0),
     }
-}
-
-/// To f32, rounded to odd: rounded again to a smaller float it is `x` rounded once, as `tensor::convert`
-/// says.
-fn odd_from_f64(x: f64) -> f32 {
-    let nearest = x as f32;
-    let back = f64::from(nearest);
-    if back == x || x.is_nan() {
-        return nearest;
-    }
-    // One step toward zero where rounding went away from it: from infinity to the largest number.
-    let toward_zero = nearest.to_bits() - u32::from(back.abs() > x.abs());
-    f32::from_bits(toward_zero | 1)
 }
 
 /// Is `number` a number of the 16-bit float `dtype`?

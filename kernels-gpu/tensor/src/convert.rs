@@ -129,9 +129,9 @@ small_float!(bf16, u16, convert::bf16x2_from_f32);
 small_float!(E4M3, u8, fp8::e4m3_pair);
 small_float!(E5M2, u8, fp8::e5m2_pair);
 
-/// To f32, rounded to odd.
+/// To f32, rounded to odd: rounded again to a smaller float it is `x` rounded once.
 #[inline(always)]
-fn odd_from_f64(x: f64) -> f32 {
+pub fn odd_from_f64(x: f64) -> f32 {
     let nearest = x as f32;
     let back = f64::from(nearest);
     if back == x || x.is_nan() {
