@@ -19,11 +19,11 @@ pub trait Backend {
     /// The call failed; the memory is still reserved.
     fn release(&self, address: u64, bytes: u64) -> Result<(), Self::Error>;
 
-    /// Waits for all work that is queued on all streams.
+    /// Waits for all work that is queued on all streams. False, without a wait, while anything is captured.
     ///
     /// # Errors
     /// The call failed, or the work did.
-    fn settle(&self) -> Result<(), Self::Error>;
+    fn settle(&self) -> Result<bool, Self::Error>;
 
     /// Inside a capture: waits for all work of the stream that has the heap with this number, for memory that
     /// has been taken from the heap. False if that stream cannot be waited for, or no stream has the heap.

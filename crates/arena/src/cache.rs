@@ -304,7 +304,7 @@ impl<E> Cache<E> {
                 return Ok(lease);
             }
         } else {
-            self.release_unclaimed(backend, heap)?;
+            self.release_unclaimed(backend, Some(heap))?;
             self.release_settled(backend)?;
         }
         if let Some(lease) = extend(segment)? {
@@ -363,14 +363,19 @@ impl<E> Cache<E> {
         self.release_when_settled(backend, vec![(heap, removed)])
     }
 
-    /// Waits for all work and releases every idle segment, except those of graphs. Returns the released
-    /// bytes.
+    /// Waits for all work and releases every idle segment, except those of graphs. While something is being
+    /// captured, it waits for heaps whose streams can be waited for one by one. Returns the released bytes.
     ///
     /// # Errors
     /// The backend's error.
     pub fn release_idle<B: Backend<Event = E>>(&self, backend: &B) -> Result<u64, B::Error> {
         let before = self.totals.stats().reserved;
-        backend.settle()?;
+        let released = |cache: &Self| before.saturating_sub(cache.totals.stats().reserved);
+        if !backend.settle()? {
+            self.release_unclaimed(backend, None)?;
+            self.release_settled(backend)?;
+            return Ok(released(self));
+        }
         let heaps = self.heaps();
         let mut removed = Vec::new();
         let mut polled = Ok(());
@@ -385,12 +390,12 @@ impl<E> Cache<E> {
         polled?;
         drop(heaps);
         self.registry().forget_empty();
-        Ok(before.saturating_sub(self.totals.stats().reserved))
+        Ok(released(self))
     }
 
     /// Releases segments that were taken from their heaps, after a wait. The wait comes after the taking:
-    /// work on their blocks was queued before the blocks were freed. On an error of the wait, all of them
-    /// return to their heaps.
+    /// work on their blocks was queued before the blocks were freed. Where that cannot be waited for, all of
+    /// them return to their heaps.
     fn release_when_settled<B: Backend<Event = E>>(
         &self,
         backend: &B,
@@ -400,11 +405,11 @@ impl<E> Cache<E> {
             return Ok(());
         }
         let settled = backend.settle();
-        if settled.is_err() {
-            removed.into_iter().for_each(|(heap, segments)| heap.put_back(segments));
-            return settled;
+        if let Ok(true) = settled {
+            return self.release_removed(backend, removed);
         }
-        self.release_removed(backend, removed)
+        removed.into_iter().for_each(|(heap, segments)| heap.put_back(segments));
+        settled.map(drop)
     }
 
     /// Releases, without a wait, every idle segment of disowned heaps, and those of the private heap `own`
@@ -412,11 +417,11 @@ impl<E> Cache<E> {
     fn release_unclaimed<B: Backend<Event = E>>(
         &self,
         backend: &B,
-        own: &StreamHeap<E>,
+        own: Option<&StreamHeap<E>>,
     ) -> Result<(), B::Error> {
         let heaps = self.registry().disowned.clone();
         let mut removed = Vec::new();
-        if own.is_private() {
+        if let Some(own) = own.filter(|own| own.is_private()) {
             let mut inner = own.lock();
             let claimed = inner.claimed;
             removed.push((own, inner.heap.remove_idle_since(claimed, u64::MAX)));
@@ -520,7 +525,7 @@ impl<E> Cache<E> {
     pub fn close<B: Backend<Event = E>>(&self, backend: &B) -> Result<(), B::Error> {
         let mut registry = self.registry();
         let holds = |heap: &Arc<StreamHeap<E>>| heap.lock().heap.segments().next().is_some();
-        let mut outcome = if registry.heaps.iter().any(holds) { backend.settle() } else { Ok(()) };
+        let mut outcome = if registry.heaps.iter().any(holds) { backend.settle().map(drop) } else { Ok(()) };
         registry.disowned.clear();
         for retired in registry.retired.drain(..) {
             retired.events.into_iter().for_each(|event| backend.recycle(event));

@@ -1,10 +1,10 @@
 //! Reading: by any number of ranks, whatever number wrote.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::ops::Range;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -17,6 +17,8 @@ use crate::shard::elements;
 
 /// Bytes that are hashed at once.
 const CHUNK: usize = 1 << 20;
+/// Shards that stay open: systems let a process have some 1,000 files.
+const MOST_OPEN: usize = 64;
 
 /// A checkpoint on disk.
 #[derive(Debug)]
@@ -25,8 +27,27 @@ pub struct Checkpoint {
     manifest: Manifest,
     /// Newer ones that are damaged.
     passed_over: Vec<Error>,
-    /// Shards whose hash was right, open.
-    shards: Mutex<BTreeMap<u32, File>>,
+    shards: Mutex<Verified>,
+}
+
+/// Shards whose hash was right.
+#[derive(Debug, Default)]
+struct Verified {
+    identities: BTreeMap<u32, Identity>,
+    /// Those that were read last.
+    open: VecDeque<(u32, File)>,
+}
+
+/// By what a file is known again: device, number, length, and when it was last changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity([i128; 5]);
+
+impl Identity {
+    fn of(found: &fs::Metadata) -> Self {
+        let unsigned = [found.dev(), found.ino(), found.len()].map(i128::from);
+        let changed = [found.mtime(), found.mtime_nsec()].map(i128::from);
+        Self([unsigned[0], unsigned[1], unsigned[2], changed[0], changed[1]])
+    }
 }
 
 /// A tensor of a checkpoint.
@@ -193,10 +214,7 @@ impl Checkpoint {
     /// Adds bytes of a part to what was read.
     fn read_place(&self, place: &Place, range: Range<u64>, bytes: &mut Vec<u8>) -> Result<(), Error> {
         let mut shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = match shards.entry(place.shard) {
-            std::collections::btree_map::Entry::Occupied(open) => open.into_mut(),
-            std::collections::btree_map::Entry::Vacant(free) => free.insert(self.verified(place.shard)?),
-        };
+        let file = self.shard(&mut shards, place.shard)?;
         let at = bytes.len();
         let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
         let room = bytes.try_reserve(length).map_err(|_| io::ErrorKind::OutOfMemory.into());
@@ -214,9 +232,39 @@ impl Checkpoint {
     pub fn verify(&self) -> Result<(), Error> {
         for shard in 0..self.manifest.shards.len() as u32 {
             let file = self.verified(shard)?;
-            self.shards.lock().unwrap_or_else(PoisonError::into_inner).insert(shard, file);
+            self.keep(&mut self.shards.lock().unwrap_or_else(PoisonError::into_inner), shard, file)?;
         }
         Ok(())
+    }
+
+    /// A shard with the right bytes: if it is open no more, it is hashed again unless it is the same file.
+    fn shard<'v>(&self, verified: &'v mut Verified, shard: u32) -> Result<&'v File, Error> {
+        if let Some(at) = verified.open.iter().position(|(open, _)| *open == shard) {
+            return Ok(&verified.open[at].1);
+        }
+        let same = match verified.identities.get(&shard) {
+            None => None,
+            Some(&known) => {
+                let file = self.opened(shard)?;
+                (self.identity(shard, &file)? == known).then_some(file)
+            }
+        };
+        let file = same.map_or_else(|| self.verified(shard), Ok)?;
+        self.keep(verified, shard, file)
+    }
+
+    /// Keeps a shard open, in the place of the one that has been open for the longest where there are many.
+    fn keep<'v>(&self, verified: &'v mut Verified, shard: u32, file: File) -> Result<&'v File, Error> {
+        verified.identities.insert(shard, self.identity(shard, &file)?);
+        verified.open.retain(|(open, _)| *open != shard);
+        verified.open.truncate(MOST_OPEN - 1);
+        verified.open.push_front((shard, file));
+        Ok(&verified.open[0].1)
+    }
+
+    fn identity(&self, shard: u32, file: &File) -> Result<Identity, Error> {
+        let path = || self.path.join(&self.manifest.shards[shard as usize].file);
+        file.metadata().map(|found| Identity::of(&found)).map_err(|error| Error::io("look at", path())(error))
     }
 
     /// Compares the lengths alone.

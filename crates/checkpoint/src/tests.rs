@@ -55,6 +55,31 @@ fn new() -> (tempfile::TempDir, Checkpoints) {
     (folder, checkpoints)
 }
 
+/// Systems let a process have some 1,000 files.
+#[test]
+fn wide_checkpoints_do_not_keep_all_shards_open() {
+    let ranks = MOST_OPEN as u32 + 20;
+    let (_folder, checkpoints) = new();
+    save(&checkpoints, 1, ranks).unwrap();
+    let checkpoint = checkpoints.newest_whole().unwrap().unwrap();
+    let open = |checkpoint: &Checkpoint| checkpoint.shards.lock().unwrap().open.len();
+    assert_eq!(open(&checkpoint), MOST_OPEN);
+    for _ in 0..2 {
+        check(&checkpoint, 5);
+        assert!(open(&checkpoint) <= MOST_OPEN);
+    }
+    // Shards that were closed are hashed again where they are no longer the same file.
+    let parts = &checkpoint.manifest.tensors["a.weight"].parts;
+    let part = parts.iter().find(|part| part.begin < part.end).unwrap();
+    let first = checkpoint.path().join(&checkpoint.manifest.shards[part.shard as usize].file);
+    let mut bytes = fs::read(&first).unwrap();
+    bytes[part.offset as usize] ^= 1;
+    fs::write(&first, bytes).unwrap();
+    checkpoint.shards.lock().unwrap().open.clear();
+    let read = checkpoint.read("a.weight", part.begin..part.end);
+    assert!(matches!(read, Err(Error::Damaged { .. })), "{read:?}");
+}
+
 #[test]
 fn any_number_of_ranks_reads_what_any_number_wrote() {
     let (_folder, checkpoints) = new();

@@ -164,7 +164,8 @@ impl Client {
     /// The value of a key, once some rank has set it. That of a counter is its eight bytes, lowest first.
     ///
     /// # Errors
-    /// [`Error::Timeout`] when none has within `wait`, [`Error::LongKey`], [`Error::Failed`].
+    /// [`Error::Timeout`] when none has within `wait`, [`Error::Waits`] in too many threads at once,
+    /// [`Error::LongKey`], [`Error::Failed`].
     pub fn get(&self, key: &str, wait: Duration) -> Result<Vec<u8>, Error> {
         check_key(key)?;
         let wait = wait.min(LONGEST);
@@ -215,7 +216,8 @@ impl Client {
     }
 
     /// Has a function called once when the job fails, by a thread of the client's: to end what waits on a
-    /// device, for instance. At once, if it has failed.
+    /// device, for instance. At once, if it has failed. The client keeps the function, so one that has an
+    /// [`Arc`] of the client keeps the client from leaving the job: give it a [`Weak`](std::sync::Weak).
     pub fn on_failure(&self, hook: impl FnOnce(&Failure) + Send + 'static) {
         let mut state = self.shared.state();
         match state.failure.clone() {
@@ -281,6 +283,7 @@ impl Client {
                 Err(Error::Timeout { key: key.to_owned(), waited: begun.elapsed() })
             }
             Ok(Reply::Denied { why: Denial::Full { bytes, limit }, .. }) => Err(Error::Full { bytes, limit }),
+            Ok(Reply::Denied { why: Denial::Waits { limit }, .. }) => Err(Error::Waits { limit }),
             Ok(Reply::Denied { why: Denial::NoNumber { bytes }, .. }) => {
                 Err(Error::NoNumber { key: key.to_owned(), bytes })
             }
@@ -314,7 +317,9 @@ impl Drop for Client {
         let stream = self.shared.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = stream.shutdown(Shutdown::Both);
         drop(stream);
-        self.listener.take().into_iter().for_each(|thread| _ = thread.join());
+        // A function of `on_failure` may have had the last handle: then this is that thread.
+        let listener = self.listener.take().filter(|it| it.thread().id() != std::thread::current().id());
+        listener.into_iter().for_each(|thread| _ = thread.join());
     }
 }
 

@@ -85,6 +85,12 @@ pub enum Error {
         /// The bytes that it can hold.
         limit: u64,
     },
+    /// `get` in too many threads at once.
+    #[error("this rank waits for {limit} keys already. Wait for fewer at a time")]
+    Waits {
+        /// As many as there may be.
+        limit: u64,
+    },
     /// `add` on a key that `set` has written.
     #[error("{key:?} holds {bytes} bytes, no number of `add`. Use another key")]
     NoNumber {

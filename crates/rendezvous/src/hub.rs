@@ -2,11 +2,13 @@
 //! is told to it, and what is to be said waits in [`Hub::take_replies`].
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::failure::{Cause, Failure, RankReport};
 use crate::flight::bounded;
 use crate::message::{Denial, Hello, Kind, MAX_KEY, MAX_VALUE, Meeting, Refusal, Reply, Request};
+use crate::wire;
 
 /// All keys and values together, in bytes.
 const MAX_HELD: usize = 64 << 20;
@@ -23,7 +25,8 @@ pub struct Hub {
     /// How long a rank may be silent.
     timeout: Duration,
     members: Vec<Member>,
-    keys: HashMap<String, Vec<u8>>,
+    /// Values as the last fields of replies.
+    keys: HashMap<String, Arc<[u8]>>,
     held: usize,
     waits: Vec<Wait>,
     /// Open meetings by their numbers.
@@ -31,7 +34,17 @@ pub struct Hub {
     failure: Option<Failure>,
     /// The last joiner who was refused, for the report of a rank that never joined.
     refused: Option<String>,
-    replies: Vec<(u32, Reply)>,
+    replies: Vec<Due>,
+}
+
+/// A reply that is due.
+#[derive(Debug)]
+pub struct Due {
+    /// Whom it is for.
+    pub rank: u32,
+    pub reply: Reply,
+    /// Its last field, which is empty there: many ranks may be sent the same one.
+    pub last: Option<Arc<[u8]>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,9 +109,18 @@ impl Hub {
         self.members.iter().all(|member| member.presence != Presence::Absent)
     }
 
-    /// The replies that are due, and to whom.
-    pub fn take_replies(&mut self) -> Vec<(u32, Reply)> {
+    /// The replies that are due.
+    pub fn take_replies(&mut self) -> Vec<Due> {
         std::mem::take(&mut self.replies)
+    }
+
+    fn say(&mut self, rank: u32, reply: Reply) {
+        self.replies.push(Due { rank, reply, last: None });
+    }
+
+    /// A member has taken what it was sent.
+    pub fn heard(&mut self, rank: u32, now: Instant) {
+        self.members[rank as usize].heard = Some(now);
     }
 
     /// Somebody with the token wants to join.
@@ -148,7 +170,8 @@ impl Hub {
             if request == Request::Leave {
                 member.presence = Presence::Left;
             } else if !matches!(request, Request::Ping { .. }) {
-                self.replies.push((rank, Reply::Failed(failure.clone())));
+                let failed = Reply::Failed(failure.clone());
+                self.say(rank, failed);
             }
             return;
         }
@@ -156,7 +179,7 @@ impl Hub {
             Request::Hello { .. } => self.garbled(rank, "it greeted twice", now),
             Request::Ping { operation } => {
                 member.operation = bounded(&operation);
-                self.replies.push((rank, Reply::Pong));
+                self.say(rank, Reply::Pong);
             }
             Request::Set { id, key, value } => self.set(rank, id, key, value, now),
             Request::Get { id, key, wait } => self.get(rank, id, key, wait, now),
@@ -173,15 +196,16 @@ impl Hub {
         if key.len() > MAX_KEY || value.len() > MAX_VALUE {
             return self.garbled(rank, "a key or a value is too long", now);
         }
-        let reply = match self.put(key, value) {
+        let reply = match self.put(key, &value) {
             Ok(()) => Reply::Done { id },
             Err(why) => Reply::Denied { id, why },
         };
-        self.replies.push((rank, reply));
+        self.say(rank, reply);
     }
 
     /// Stores the value and answers those who wait for the key.
-    fn put(&mut self, key: String, value: Vec<u8>) -> Result<(), Denial> {
+    fn put(&mut self, key: String, value: &[u8]) -> Result<(), Denial> {
+        let value = wire::last_field(&value);
         let old = self.keys.get(&key).map_or(0, |old| cost(&key, old));
         let held = self.held - old + cost(&key, &value);
         if held > MAX_HELD {
@@ -191,20 +215,18 @@ impl Hub {
         let (met, waits) =
             std::mem::take(&mut self.waits).into_iter().partition(|wait: &Wait| wait.key == key);
         self.waits = waits;
-        let answers =
-            met.into_iter().map(|wait: Wait| (wait.rank, Reply::Value { id: wait.id, value: value.clone() }));
-        self.replies.extend(answers);
+        self.replies.extend(met.into_iter().map(|wait: Wait| valued(wait.rank, wait.id, &value)));
         self.keys.insert(key, value);
         Ok(())
     }
 
     fn get(&mut self, rank: u32, id: u64, key: String, wait: u64, now: Instant) {
         if let Some(value) = self.keys.get(&key) {
-            self.replies.push((rank, Reply::Value { id, value: value.clone() }));
-        } else if key.len() > MAX_KEY
-            || self.waits.iter().filter(|wait| wait.rank == rank).count() >= MAX_WAITS
-        {
-            self.garbled(rank, "it waits for too many keys, or for one that is too long", now);
+            self.replies.push(valued(rank, id, value));
+        } else if key.len() > MAX_KEY {
+            self.garbled(rank, "a key is too long", now);
+        } else if self.waits.iter().filter(|wait| wait.rank == rank).count() >= MAX_WAITS {
+            self.say(rank, Reply::Denied { id, why: Denial::Waits { limit: MAX_WAITS as u64 } });
         } else {
             self.waits.push(Wait { rank, id, key, until: now + bounded_wait(wait) });
         }
@@ -214,22 +236,20 @@ impl Hub {
         if key.len() > MAX_KEY {
             return self.garbled(rank, "a key is too long", now);
         }
-        let old = match self.keys.get(&key) {
-            None => Ok(0),
-            Some(value) => match <[u8; 8]>::try_from(&**value) {
-                Ok(bytes) => Ok(i64::from_le_bytes(bytes)),
-                Err(_) => Err(Denial::NoNumber { bytes: value.len() as u64 }),
-            },
+        let number = |value: &Arc<[u8]>| {
+            let value: Vec<u8> = wire::read_last_field(value).unwrap_or_default();
+            let bytes = <[u8; 8]>::try_from(&*value);
+            bytes.map(i64::from_le_bytes).map_err(|_| Denial::NoNumber { bytes: value.len() as u64 })
         };
-        let sum = old.and_then(|old| {
+        let sum = self.keys.get(&key).map_or(Ok(0), number).and_then(|old| {
             let sum = old.wrapping_add(delta);
-            self.put(key, sum.to_le_bytes().to_vec()).map(|()| sum)
+            self.put(key, &sum.to_le_bytes()).map(|()| sum)
         });
         let reply = match sum {
             Ok(number) => Reply::Number { id, number },
             Err(why) => Reply::Denied { id, why },
         };
-        self.replies.push((rank, reply));
+        self.say(rank, reply);
     }
 
     fn meet(
@@ -277,12 +297,13 @@ impl Hub {
     fn close(&mut self, open: Open) {
         let (requests, blobs): (Vec<_>, Vec<_>) =
             open.arrived.into_iter().map(|(rank, (id, blob))| ((rank, id), blob)).unzip();
+        let last = (open.meeting.kind == Kind::Gather).then(|| wire::last_field(&blobs));
         for (rank, id) in requests {
             let reply = match open.meeting.kind {
-                Kind::Gather => Reply::Gathered { id, blobs: blobs.clone() },
+                Kind::Gather => Reply::Gathered { id, blobs: Vec::new() },
                 Kind::Join | Kind::Barrier => Reply::Done { id },
             };
-            self.replies.push((rank, reply));
+            self.replies.push(Due { rank, reply, last: last.clone() });
         }
     }
 
@@ -316,7 +337,7 @@ impl Hub {
         }
     }
 
-    /// A member says what no member says, or does not read what it is told.
+    /// A member says what no member says.
     pub fn garbled(&mut self, rank: u32, why: &str, now: Instant) {
         self.fail(Cause::Garbled, &[rank], why.to_owned(), now);
     }
@@ -349,8 +370,10 @@ impl Hub {
             return self.fail(Cause::Missing, &missing, detail, now);
         }
         let over = self.waits.extract_if(.., |wait| wait.until <= now);
-        self.replies
-            .extend(over.map(|wait| (wait.rank, Reply::Denied { id: wait.id, why: Denial::Timeout })));
+        self.replies.extend(over.map(|wait| {
+            let reply = Reply::Denied { id: wait.id, why: Denial::Timeout };
+            Due { rank: wait.rank, reply, last: None }
+        }));
     }
 
     fn is_silent(&self, rank: u32, now: Instant) -> bool {
@@ -375,13 +398,19 @@ impl Hub {
         let failure = Failure { cause, ranks: ranks.iter().map(report).collect(), detail };
         for (rank, member) in self.members.iter().enumerate() {
             if member.presence == Presence::Here {
-                self.replies.push((rank as u32, Reply::Failed(failure.clone())));
+                let reply = Reply::Failed(failure.clone());
+                self.replies.push(Due { rank: rank as u32, reply, last: None });
             }
         }
         self.waits.clear();
         self.meetings.clear();
         self.failure = Some(failure);
     }
+}
+
+/// The reply with a value, which `keys` holds as it is sent.
+fn valued(rank: u32, id: u64, value: &Arc<[u8]>) -> Due {
+    Due { rank, reply: Reply::Value { id, value: Vec::new() }, last: Some(Arc::clone(value)) }
 }
 
 fn cost(key: &str, value: &[u8]) -> usize {

@@ -23,7 +23,19 @@ impl Job {
 
     fn say(&mut self, rank: u32, request: Request) -> Vec<(u32, Reply)> {
         self.hub.request(rank, request, self.now);
-        self.hub.take_replies()
+        self.replies()
+    }
+
+    /// The replies that are due, as ranks read them.
+    fn replies(&mut self) -> Vec<(u32, Reply)> {
+        let sent = |Due { rank, reply, last }: Due| {
+            let mut frame = last.map_or_else(
+                || wire::encode(&reply),
+                |last| [&*wire::encode_ahead_of(&last, &reply), &last].concat(),
+            );
+            (rank, wire::take(&mut frame, wire::MAX_FRAME).unwrap().expect("a whole frame"))
+        };
+        self.hub.take_replies().into_iter().map(sent).collect()
     }
 
     fn barrier(&mut self, rank: u32, sequence: u64, name: &str) -> Vec<(u32, Reply)> {
@@ -34,7 +46,7 @@ impl Job {
     fn pass(&mut self, time: Duration) -> Vec<(u32, Reply)> {
         self.now += time;
         self.hub.tick(self.now);
-        self.hub.take_replies()
+        self.replies()
     }
 
     fn ping(&mut self, rank: u32) {
@@ -45,6 +57,20 @@ impl Job {
         let failure = self.hub.failure().expect("the job has failed");
         (failure.cause, failure.culprits().collect())
     }
+}
+
+/// Waiting for too many is no bad message: the job goes on.
+#[test]
+fn a_rank_that_waits_for_many_keys_is_refused_one_more() {
+    let mut job = Job::new(2);
+    let get = |id| Request::Get { id, key: format!("{id}"), wait: 1000 };
+    for id in 0..MAX_WAITS as u64 {
+        assert_eq!(job.say(0, get(id)), []);
+    }
+    let why = Denial::Waits { limit: MAX_WAITS as u64 };
+    assert_eq!(job.say(0, get(1000)), [(0, Reply::Denied { id: 1000, why })]);
+    assert_eq!(job.say(1, get(1)), []);
+    assert!(job.hub.failure().is_none());
 }
 
 /// Else the store would keep whatever it sends for meetings to come.
@@ -140,7 +166,7 @@ fn a_closed_connection_fails_the_job_everywhere() {
     assert_eq!(job.failure(), (Cause::Died, vec![1]));
     let failure = job.hub.failure().unwrap().clone();
     assert_eq!(failure.ranks[0], RankReport { rank: 1, silent_ms: Some(1000), operation: "#1 f".to_owned() });
-    let told: Vec<u32> = job.hub.take_replies().into_iter().map(|(rank, _)| rank).collect();
+    let told: Vec<u32> = job.replies().into_iter().map(|(rank, _)| rank).collect();
     assert_eq!(told, [0, 1, 2]);
     // Whoever asks later is told too; a later failure is no news.
     assert_eq!(job.barrier(2, 1, "a"), [(2, Reply::Failed(failure.clone()))]);

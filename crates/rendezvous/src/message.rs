@@ -130,6 +130,8 @@ pub enum Denial {
     Full { bytes: u64, limit: u64 },
     /// The key holds something else.
     NoNumber { bytes: u64 },
+    /// The rank waits for so many keys already.
+    Waits { limit: u64 },
 }
 
 /// Why a store does not let somebody in.

@@ -3,6 +3,7 @@
 //! Nothing that a client does or leaves undone makes it wait: sockets do not block, buffers have limits, and
 //! who does not greet in time is cut off.
 
+use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::client::LONGEST;
 use crate::error::Error;
 use crate::failure::Failure;
-use crate::hub::Hub;
+use crate::hub::{Due, Hub};
 use crate::message::{MAX_RANKS, Refusal, Reply, Request};
 use crate::token::{Token, random};
 use crate::wire::{self, MAX_FRAME, MAX_GREETING};
@@ -28,7 +29,7 @@ const GREETING_TIME: Duration = Duration::from_secs(5);
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Connections beyond one a rank: strangers, and ranks that try again.
 const SPARE: usize = 64;
-/// Bytes that may wait to be sent to one rank.
+/// Nothing is read from a rank that has more than so many bytes to take.
 const MAX_UNSENT: usize = 4 * MAX_FRAME;
 
 /// A job as its store sees it.
@@ -172,8 +173,18 @@ struct Server {
 struct Connection {
     stream: TcpStream,
     received: Vec<u8>,
-    unsent: Vec<u8>,
+    unsent: Unsent,
     role: Role,
+}
+
+/// Bytes on their way to one connection, in pieces that others may be sent too.
+#[derive(Default)]
+struct Unsent {
+    pieces: VecDeque<Arc<[u8]>>,
+    /// Of the first piece.
+    sent: usize,
+    /// Of all that are left.
+    bytes: usize,
 }
 
 enum Role {
@@ -205,8 +216,8 @@ impl Server {
             self.hub.tick(now);
             // The owner can know of a failure before a rank hears of it and ends.
             lock(&self.shared).failure = self.hub.failure().cloned();
-            self.reply(now);
-            self.connections.iter_mut().for_each(Connection::send);
+            self.reply();
+            self.send(now);
             self.sweep(now);
             let mut shared = lock(&self.shared);
             shared.complete = self.hub.is_complete();
@@ -225,7 +236,8 @@ impl Server {
         let listens = self.listens.is_none_or(|listens| listens <= Instant::now());
         let listening = listens.then(|| PollFd::new(&self.listener, reads)).into_iter();
         let others = self.connections.iter().map(|connection| {
-            let writes = if connection.unsent.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+            let writes = if connection.unsent.bytes == 0 { PollFlags::empty() } else { PollFlags::OUT };
+            let reads = if connection.is_full() { PollFlags::empty() } else { reads };
             PollFd::new(&connection.stream, reads | writes)
         });
         let mut sockets: Vec<_> = listening.chain(others).collect();
@@ -256,7 +268,7 @@ impl Server {
             let mut connection = Connection {
                 stream,
                 received: Vec::new(),
-                unsent: Vec::new(),
+                unsent: Unsent::default(),
                 role: Role::Stranger { nonce, since: now },
             };
             if self.has_room() {
@@ -293,6 +305,9 @@ impl Server {
         // So much in a turn, so that nobody has the loop alone.
         for _ in 0..16 {
             let connection = &mut self.connections[at];
+            if connection.is_full() {
+                return;
+            }
             let read = match (&connection.role, connection.stream.read(&mut bytes)) {
                 (Role::Closed, _) => return,
                 (_, Err(error)) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -368,21 +383,27 @@ impl Server {
         connection.role = Role::Closed;
     }
 
-    fn reply(&mut self, now: Instant) {
-        loop {
-            let replies = self.hub.take_replies();
-            if replies.is_empty() {
-                return;
-            }
-            for (rank, reply) in replies {
-                let to =
-                    |connection: &&mut Connection| matches!(connection.role, Role::Member(of) if of == rank);
-                let Some(connection) = self.connections.iter_mut().find(to) else { continue };
-                connection.say(&reply);
-                if connection.unsent.len() > MAX_UNSENT {
-                    connection.role = Role::Closed;
-                    self.hub.garbled(rank, "it does not read what it asked for", now);
+    fn reply(&mut self) {
+        for Due { rank, reply, last } in self.hub.take_replies() {
+            let to = |connection: &&mut Connection| matches!(connection.role, Role::Member(of) if of == rank);
+            let Some(connection) = self.connections.iter_mut().find(to) else { continue };
+            match last {
+                None => connection.say(&reply),
+                Some(last) => {
+                    connection.unsent.push(wire::encode_ahead_of(&last, &reply).into());
+                    connection.unsent.push(last);
                 }
+            }
+        }
+    }
+
+    fn send(&mut self, now: Instant) {
+        for connection in &mut self.connections {
+            let was_full = connection.is_full();
+            let has_taken = connection.send();
+            // Its signs of life were not read meanwhile.
+            if let (Role::Member(rank), true) = (&connection.role, was_full && has_taken) {
+                self.hub.heard(*rank, now);
             }
         }
     }
@@ -391,7 +412,7 @@ impl Server {
     fn sweep(&mut self, now: Instant) {
         self.connections.retain(|connection| match connection.role {
             Role::Closed => false,
-            Role::Refused => !connection.unsent.is_empty(),
+            Role::Refused => connection.unsent.bytes > 0,
             Role::Stranger { since, .. } => now.duration_since(since) < GREETING_TIME,
             Role::Member(_) => true,
         });
@@ -400,18 +421,47 @@ impl Server {
 
 impl Connection {
     fn say(&mut self, reply: &Reply) {
-        self.unsent.extend_from_slice(&wire::encode(reply));
+        self.unsent.push(wire::encode(reply).into());
     }
 
-    /// Sends what can be sent without waiting. A broken connection shows when it is read.
-    fn send(&mut self) {
-        while !self.unsent.is_empty() {
-            match self.stream.write(&self.unsent) {
-                Ok(sent) if sent > 0 => _ = self.unsent.drain(..sent),
+    /// Whether it has to take some of its replies before it is asked for more.
+    fn is_full(&self) -> bool {
+        self.unsent.bytes > MAX_UNSENT
+    }
+
+    /// Sends what can be sent without waiting, and says whether that is anything. A broken connection shows
+    /// when it is read.
+    fn send(&mut self) -> bool {
+        let before = self.unsent.bytes;
+        while let Some(piece) = self.unsent.pieces.front() {
+            match self.stream.write(&piece[self.unsent.sent..]) {
+                Ok(sent) if sent > 0 => self.unsent.take(sent),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Ok(_) | Err(_) => return self.unsent.clear(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok(_) | Err(_) => {
+                    self.unsent = Unsent::default();
+                    return false;
+                }
             }
+        }
+        self.unsent.bytes < before
+    }
+}
+
+impl Unsent {
+    fn push(&mut self, piece: Arc<[u8]>) {
+        self.bytes += piece.len();
+        if !piece.is_empty() {
+            self.pieces.push_back(piece);
+        }
+    }
+
+    /// So many bytes of the first piece have been sent.
+    fn take(&mut self, sent: usize) {
+        (self.sent, self.bytes) = (self.sent + sent, self.bytes - sent);
+        if self.pieces.front().is_some_and(|piece| piece.len() == self.sent) {
+            self.pieces.pop_front();
+            self.sent = 0;
         }
     }
 }

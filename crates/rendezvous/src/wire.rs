@@ -2,6 +2,8 @@
 //!
 //! Whoever reads allocates nothing before the head is checked, and never more than the limit.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -40,10 +42,37 @@ pub enum WireError {
 
 /// The frame of a message.
 pub fn encode(message: &impl Serialize) -> Vec<u8> {
+    headed(written(message, vec![0; HEAD]), 0)
+}
+
+/// A list as the last field of messages, written once for all of them.
+pub fn last_field(list: &impl Serialize) -> Arc<[u8]> {
+    written(list, Vec::new()).into()
+}
+
+/// The list that [`last_field`] wrote.
+pub fn read_last_field<L: DeserializeOwned>(field: &[u8]) -> Option<L> {
+    postcard::from_bytes(field).ok()
+}
+
+/// The frame of a message without its last field, which follows: an empty list stands for it in `message`.
+pub fn encode_ahead_of(last_field: &[u8], message: &impl Serialize) -> Vec<u8> {
+    let mut frame = written(message, vec![0; HEAD]);
+    // Fields lie one behind the other; the length of an empty list is a zero.
+    let none = frame.pop();
+    debug_assert_eq!(none, Some(0), "the last field is an empty list");
+    headed(frame, last_field.len())
+}
+
+fn written(value: &impl Serialize, behind: Vec<u8>) -> Vec<u8> {
     // Messages are numbers, texts and lists: nothing that postcard could refuse.
-    let frame = postcard::to_extend(message, vec![0; HEAD]);
-    let mut frame = frame.unwrap_or_else(|error| unreachable!("a message that cannot be written: {error}"));
-    let length = u32::try_from(frame.len() - HEAD).unwrap_or(u32::MAX);
+    let bytes = postcard::to_extend(value, behind);
+    bytes.unwrap_or_else(|error| unreachable!("a message that cannot be written: {error}"))
+}
+
+/// The frame, of which so many bytes follow, with its head.
+fn headed(mut frame: Vec<u8>, follow: usize) -> Vec<u8> {
+    let length = u32::try_from(frame.len() - HEAD + follow).unwrap_or(u32::MAX);
     frame[..2].copy_from_slice(&MAGIC);
     frame[2] = VERSION;
     frame[4..HEAD].copy_from_slice(&length.to_le_bytes());
@@ -82,7 +111,7 @@ mod tests {
     use testkit::Random;
 
     use super::*;
-    use crate::message::Request;
+    use crate::message::{Reply, Request};
 
     fn ask() -> Request {
         Request::Set { id: 3, key: "key".to_owned(), value: vec![1, 2, 3] }
@@ -101,6 +130,16 @@ mod tests {
             }
             assert_eq!(got, [ask(), Request::Leave], "{piece}");
             assert!(buffer.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_last_field_is_written_once() {
+        for value in [vec![], vec![7], vec![0; 300]] {
+            let field = last_field(&value);
+            assert_eq!(read_last_field::<Vec<u8>>(&field).as_ref(), Some(&value));
+            let ahead = encode_ahead_of(&field, &Reply::Value { id: 300, value: Vec::new() });
+            assert_eq!([&ahead, &*field].concat(), encode(&Reply::Value { id: 300, value }));
         }
     }
 

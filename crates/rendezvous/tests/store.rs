@@ -56,6 +56,29 @@ fn failure(error: &Error) -> Failure {
     error.failure().unwrap_or_else(|| panic!("no failure of the job: {error}")).clone()
 }
 
+/// Together they are more than the store keeps for a rank that does not read: this one does.
+#[test]
+fn many_threads_wait_for_a_long_value() {
+    const THREADS: usize = 12;
+    let store = store(2);
+    let long = vec![7; MAX_VALUE];
+    job(&store, 2, |client| {
+        if client.world().rank == 1 {
+            client.barrier("all wait").unwrap();
+            thread::sleep(Duration::from_millis(200));
+            return client.set("weights", &long).unwrap();
+        }
+        thread::scope(|threads| {
+            let got: Vec<_> = (0..THREADS)
+                .map(|_| threads.spawn(|| client.get("weights", 10 * TIMEOUT).unwrap() == long))
+                .collect();
+            client.barrier("all wait").unwrap();
+            got.into_iter().for_each(|got| assert!(got.join().unwrap()));
+        });
+    });
+    assert!(store.failure().is_none(), "{:?}", store.failure());
+}
+
 #[test]
 fn ranks_share_values_counters_and_blobs() {
     let store = store(4);

@@ -351,8 +351,12 @@ impl Backend for Source<'_> {
         self.device.call(|| self.kind.release(address))
     }
 
-    fn settle(&self) -> Result<()> {
-        self.device.synchronize()
+    fn settle(&self) -> Result<bool> {
+        match self.device.synchronize() {
+            // A capture may have begun on any thread.
+            Err(Error::NotCapturable { .. }) => Ok(false),
+            done => done.map(|()| true),
+        }
     }
 
     fn settle_heap(&self, heap: u64) -> Result<bool> {
@@ -401,9 +405,9 @@ impl Backend for Closing<'_> {
         self.kind.release(address)
     }
 
-    fn settle(&self) -> RawResult {
+    fn settle(&self) -> RawResult<bool> {
         // SAFETY: takes no arguments.
-        unsafe { raw::ctx_synchronize() }
+        unsafe { raw::ctx_synchronize() }.map(|()| true)
     }
 
     fn settle_heap(&self, _heap: u64) -> RawResult<bool> {

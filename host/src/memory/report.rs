@@ -50,7 +50,7 @@ impl Device {
     }
 
     /// Waits for the device and gives back the memory that is kept for later buffers, except that of captured
-    /// graphs.
+    /// graphs. While a stream of the device is being captured, it waits for the others one by one.
     ///
     /// # Errors
     /// The driver's error, also of work queued earlier.

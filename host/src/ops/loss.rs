@@ -155,6 +155,7 @@ impl PairLoss {
 
     fn run(&self, job: &Job<'_>, results: Results<'_>) -> Result<Tensor> {
         let n = job.x.elements();
+        results.upstream.map_or(Ok(()), |upstream| scalar(job.stream, OPERATION, upstream).map(drop))?;
         let share = if self.reduction == Reduction::Mean { 1.0 / n as f64 } else { 1.0 };
         if n == 0 {
             let of_none = if self.reduction == Reduction::Mean { f32::NAN } else { 0.0 };
@@ -234,6 +235,13 @@ impl<'a> Job<'a> {
     fn new(stream: &'a Stream, function: LossFunction, x: &Tensor, target: &Tensor) -> Result<Self> {
         function.check()?;
         alike("target", target, x)?;
+        by_dtype!(x.dtype(), (OPERATION, "x", None), {
+            F32 => Ok(()),
+            F16 => Ok(()),
+            BF16 => Ok(()),
+        })?;
+        stream.same_device("x", x.device())?;
+        stream.same_device("target", target.device())?;
         let (x, target) = (contiguous(stream, x)?, contiguous(stream, target)?);
         Ok(Job { stream, function, x, target })
     }

@@ -269,6 +269,10 @@ impl Turn<'_> {
         // A side beyond 32 bits is beside one of 0, or the count would be too large.
         let divisor = |side: usize| Divisor::new(u32::try_from(side).unwrap_or(Divisor::MAX));
         let (first, positions) = match positions {
+            // Kernels add the row in 32 bits.
+            Positions::From(first) if count > 0 && u32::try_from(first.saturating_add(rows)).is_err() => {
+                return Err(too_large().into());
+            }
             Positions::From(first) => (u32::try_from(first).map_err(|_| too_large())?, None),
             Positions::Of(indices) => (0, Some(indices.read(stream)?)),
         };

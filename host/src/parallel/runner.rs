@@ -184,7 +184,7 @@ impl GradientBuckets {
                 argument: "index",
                 got: format!("{index}, which was ready before"),
                 wanted: "each gradient once a step".to_owned(),
-                hint: "call `finish` at the end of each step",
+                hint: "call `finish` at the end of each step, and `abandon` where one was given up",
             });
         }
         while self.buckets.get(self.next).is_some_and(|bucket| self.is_complete(bucket)) {
@@ -250,6 +250,27 @@ impl GradientBuckets {
         self.next = 0;
         self.captured.take().map_or(Ok(()), |step| step.wait_for(&self.stream))?;
         self.marks.as_mut().map_or(Ok(()), Marks::end)
+    }
+
+    /// Gives up a step of which no bucket has been summed: no gradient is ready then, and what was written
+    /// stays. All ranks have to give it up.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when a bucket has been summed: it has the sum, and may be in a collective
+    /// that other ranks wait in.
+    pub fn abandon(&mut self) -> Result<()> {
+        if self.next > 0 {
+            return Err(Error::InvalidArgument {
+                operation: "GradientBuckets::abandon",
+                argument: "the step",
+                got: format!("{} of {} buckets summed", self.next, self.buckets.len()),
+                wanted: "none".to_owned(),
+                hint: "make new buckets, on every rank",
+            });
+        }
+        self.is_ready.fill(false);
+        (self.captured, self.marks) = (None, None);
+        Ok(())
     }
 
     /// Times the step that begins now on `stream`, up to [`finish`](GradientBuckets::finish), for

@@ -18,7 +18,8 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
@@ -39,10 +40,13 @@ const METADATA: &str = "__metadata__";
 /// Longest header that is believed, as in other readers.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
 
-/// A file of tensors, of which nothing but the header has been read.
+/// A file of tensors, of which nothing but the header has been read. It stays open: where [`save`] replaces
+/// it, this has the tensors of before.
 #[derive(Debug)]
 pub struct TensorFile {
     path: PathBuf,
+    /// Open, so that tensors are those of the header even where another file has the name by now.
+    file: File,
     metadata: Metadata,
     /// Place of the first tensor's bytes.
     data: u64,
@@ -81,7 +85,7 @@ impl TensorFile {
                 described.map_or("more than can be counted".to_owned(), |bytes| bytes.to_string());
             return Err(refused(format!("the header describes {described} bytes, the file has {bytes}")));
         }
-        Ok(TensorFile { path, metadata, data })
+        Ok(TensorFile { path, file, metadata, data })
     }
 
     /// Names of the tensors, in the order of their data.
@@ -116,9 +120,8 @@ impl TensorFile {
         let (start, end) = self.info(name)?.data_offsets;
         let mut bytes = room_on_host("TensorFile::load", &shape, end - start)?;
         bytes.resize(end - start, 0);
-        let mut file = File::open(&self.path).map_err(unreadable(&self.path))?;
-        file.seek(SeekFrom::Start(self.data + start as u64)).map_err(unreadable(&self.path))?;
-        file.read_exact(&mut bytes).map_err(unreadable(&self.path))?;
+        let at = self.data + start as u64;
+        self.file.read_exact_at(&mut bytes, at).map_err(unreadable(&self.path))?;
         if dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
             return Err(self.refused(name, "a bool that is neither 0 nor 1".to_owned()));
         }

@@ -2,7 +2,7 @@
 
 use crate::common::{Bench, expect_error};
 use ironwarp::graph::Graph;
-use ironwarp::{DeviceBuffer, Error, Result, Stream};
+use ironwarp::{DeviceBuffer, Error, Result, Stream, with_oom_retry};
 
 const MIB: usize = 1 << 20;
 /// Room for four small segments.
@@ -44,6 +44,25 @@ fn a_dropped_graph_gives_its_memory_back() -> Result<()> {
     let stats = device.memory_stats();
     assert_eq!(stats.live, 0, "{stats:?}");
     assert!(stats.reserved <= 4 * MIB as u64, "{stats:?}");
+    Ok(())
+}
+
+/// Inside a capture nobody can wait for the device: what other streams have finished with is given back.
+#[test]
+fn memory_is_given_back_during_a_capture() -> Result<()> {
+    testkit::own_process!();
+    let Bench { device, stream } = limited(LIMIT)?;
+    let other = device.stream()?;
+    drop(Bytes::zeroed(&other, 3 * MIB)?);
+    let kept = device.memory_stats().reserved;
+    let graph = Graph::capture(&stream, (), |stream, ()| {
+        device.trim_pool()?;
+        assert!(device.memory_stats().reserved < kept, "{:?}", device.memory_stats());
+        let (batch, buffer) = with_oom_retry(&device, 4, |batch| Bytes::zeroed(stream, batch * 3 * MIB))?;
+        assert_eq!(batch, 2);
+        Ok(buffer)
+    })?;
+    drop(graph);
     Ok(())
 }
 

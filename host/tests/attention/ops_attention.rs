@@ -151,6 +151,11 @@ fn tensors() -> Outcome {
     let turned = k.transpose(1, 3)?.contiguous()?.transpose(1, 3)?;
     let got = attention(&stream, &odd, &turned, &v, options)?;
     bitwise_equal("copied", &got.to_vec::<bf16>(&stream)?, &want)?;
+    // A contiguous tensor that begins between boundaries.
+    let behind_one = Tensor::cat(&[&Tensor::zeros(&stream, &[1], DType::BF16)?, &q.flatten(0, 3)?], 0)?;
+    let behind_one = behind_one.narrow(0, 1, q.elements())?.view_as(&[2, 21, 4, 24])?;
+    let got = attention(&stream, &behind_one, &k, &v, options)?;
+    bitwise_equal("contiguous", &got.to_vec::<bf16>(&stream)?, &want)?;
     let by_heads = |x: &Tensor| x.transpose(1, 2);
     let got = by_heads(&q)?.scaled_dot_product_attention(&by_heads(&k)?, &by_heads(&v)?, true, 0.25)?;
     bitwise_equal("method", &by_heads(&got)?.to_vec::<bf16>(&stream)?, &want)?;

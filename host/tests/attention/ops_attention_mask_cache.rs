@@ -87,6 +87,35 @@ fn masks_are_found_by_what_they_depend_on() -> Outcome {
     Ok(())
 }
 
+/// Lists of one sequence's own are not those of four, though there is one list either way.
+#[test]
+fn lists_of_their_own_are_for_as_many_sequences_and_heads() -> Outcome {
+    if !is_hopper()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    let table = DeviceBuffer::from_slice(&stream, &ranges::documents(&[70, 80]))?;
+    let one = Case { batch: 1, heads: 1, ..CASE };
+    for (own, fits) in [
+        (Own { heads: false, sequences: false }, [true, true]),
+        (Own { heads: false, sequences: true }, [false, true]),
+        (Own { heads: true, sequences: false }, [true, false]),
+    ] {
+        let setup = Setup::<bf16>::new(&one, &stream)?;
+        let (mut out, mut logarithms) = setup.fresh(&stream)?;
+        let attention = setup.attention(&mut out, &mut logarithms)?.ranges(&table)?;
+        let blocks = attention.block_mask(&stream, own)?;
+        for (other, fits) in [Case { batch: 4, ..one }, Case { heads: 8, ..one }].into_iter().zip(fits) {
+            let setup = Setup::<bf16>::new(&other, &stream)?;
+            let (mut out, mut logarithms) = setup.fresh(&stream)?;
+            let attention = setup.attention(&mut out, &mut logarithms)?.ranges(&table)?;
+            let run = attention.blocks(&blocks).run(&stream);
+            assert_eq!(run.is_ok(), fits, "{own:?}, {other:?}: {run:?}");
+        }
+    }
+    Ok(())
+}
+
 /// Functions without memory: their numbers, and the lengths, which no key needs to name.
 #[test]
 fn numbers_are_a_key() -> Outcome {

@@ -6,7 +6,7 @@ use ironwarp::ops::row::{
     BatchNorm, ChannelAffine, ChannelAxis, FixedStatistics, GroupNorm, RunningStatistics,
 };
 use ironwarp::tensor::Element;
-use ironwarp::{DType, Device, Error, Stream, Tensor};
+use ironwarp::{DType, Device, Error, Stream, Tensor, TensorError};
 use reference::Accumulated;
 use reference::channels::{ChannelNorm, Gradients, Statistics};
 use testkit::{Family, compare, input, tolerance};
@@ -254,6 +254,29 @@ fn tensors_without_channels() -> Outcome {
             let gradients = norm.backward(&stream, &x, &x, &normed.moments, [true, true])?;
             assert_eq!(gradients.x.shape(), x.shape());
             assert!([gradients.weight, gradients.bias].iter().flatten().all(Tensor::is_empty));
+        }
+    }
+    Ok(())
+}
+
+/// Errors name shapes as they were given, wherever channels lie.
+#[test]
+fn a_gradient_of_another_shape_is_refused() -> Outcome {
+    let stream = Device::open(0)?.stream()?;
+    for axis in [ChannelAxis::Second, ChannelAxis::Last] {
+        let norm = GroupNorm { groups: 1, affine: ChannelAffine { axis, ..ChannelAffine::default() } };
+        let x = Tensor::zeros(&stream, &[2, 3, 4, 5], DType::F32)?;
+        let moments = norm.run(&stream, &x)?.moments;
+        for sides in [&[2, 3, 4, 6][..], &[2, 3, 20]] {
+            let dy = Tensor::zeros(&stream, sides, DType::F32)?;
+            let error = norm.backward(&stream, &x, &dy, &moments, [true, true]).expect_err("another shape");
+            let given = match error.tensor_error() {
+                Some(TensorError::Shape { what: "dy", got, wanted, .. }) => {
+                    got.sides() == sides && *wanted == x.shape().to_string()
+                }
+                _ => false,
+            };
+            assert!(given, "{axis:?}: {error}");
         }
     }
     Ok(())

@@ -264,6 +264,14 @@ fn wrong_calls_say_what_to_do() -> Outcome {
     is(of(mse, &x, &zeros(&[2, 3], DType::F16)?), |e| matches!(e, TensorError::DType { what: "target", .. }));
     let whole = zeros(&[2, 3], DType::I32)?;
     is(of(mse, &whole, &whole), |e| matches!(e, TensorError::DType { what: "x", .. }));
+    // Operands without elements are as wrong as others.
+    let empty = |dtype| zeros(&[0], dtype);
+    let sum = PairLoss { function: mse, reduction: Reduction::Sum };
+    let wrong = sum.loss(&stream, &empty(DType::I64)?, &empty(DType::I64)?).expect_err("whole numbers");
+    is(wrong, |e| matches!(e, TensorError::DType { what: "x", .. }));
+    let none = empty(DType::F32)?;
+    let wrong = sum.loss_and_gradient(&stream, &none, &none, Some(&x)).expect_err("six numbers");
+    is(wrong, |e| matches!(e, TensorError::Shape { what: "upstream", .. }));
     let dy = losses_backward(&stream, mse, &x, &x, &zeros(&[3, 2], DType::F32)?).expect_err("another shape");
     is(dy, |e| matches!(e, TensorError::Shape { what: "dy", .. }));
     let loss = PairLoss { function: mse, reduction: Reduction::Sum };

@@ -215,6 +215,8 @@ fn wrong_calls_say_what_to_do() -> Outcome {
         (CrossEntropy { smoothing: f64::NAN, ..plain }, "smoothing"),
         (CrossEntropy { z_loss: -1.0, ..plain }, "z_loss"),
         (CrossEntropy { z_loss: f64::INFINITY, ..plain }, "z_loss"),
+        // No f32, which kernels take it in.
+        (CrossEntropy { z_loss: 1e39, ..plain }, "z_loss"),
     ] {
         let error = of(loss, &logits, &targets);
         assert!(matches!(&error, Error::InvalidArgument { argument, .. } if *argument == wrong), "{error}");

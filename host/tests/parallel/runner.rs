@@ -123,6 +123,33 @@ fn gradients_are_tensors_for_an_optimiser() -> Result<()> {
     Ok(())
 }
 
+/// A step that fails between two gradients is given up, and done again.
+#[test]
+fn a_step_is_given_up() -> Result<()> {
+    testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
+    let Some(devices) = devices(2)? else { return Ok(()) };
+    Group::open(&devices)?.run(|mut rank| {
+        let stream = rank.device().stream()?;
+        let mut buckets =
+            GradientBuckets::new(&stream, &[2, 6], BucketConfig { bytes: 8, ..<_>::default() })?;
+        // Of the second bucket alone: nothing is summed.
+        buckets.ready(&mut rank, 1)?;
+        assert!(buckets.ready(&mut rank, 1).is_err());
+        buckets.abandon()?;
+        for index in [0, 1] {
+            buckets.gradient_mut(index)?.copy_from_slice(&stream, &vec![1.5; [2, 6][index]])?;
+            buckets.ready(&mut rank, index)?;
+            let error = buckets.abandon().expect_err("a bucket is summed");
+            assert!(matches!(error, Error::InvalidArgument { argument: "the step", .. }), "{error}");
+        }
+        buckets.finish()?;
+        assert_eq!(buckets.gradient(1)?.to_vec(&stream)?, [3.0; 6]);
+        buckets.abandon()?;
+        rank.synchronize(&stream)
+    })?;
+    Ok(())
+}
+
 /// Events say when each bucket was reduced.
 #[test]
 fn steps_are_timed() -> Result<()> {

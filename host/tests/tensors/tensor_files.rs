@@ -40,6 +40,20 @@ fn written(name: &str, header: &str, data: &[u8]) -> Result<Scratch, std::io::Er
     Ok(path)
 }
 
+/// A file that was opened is the one that tensors come from, whatever has its name by then.
+#[test]
+fn a_replaced_file_is_read_as_it_was() -> Outcome {
+    let stream = stream()?;
+    let path = Scratch::new("replaced");
+    let of = |value: f32| Tensor::from_slice(&stream, &[2], &[value; 2]);
+    save(&stream, &path, &[("a", &of(1.0)?), ("b", &of(2.0)?)])?;
+    let before = TensorFile::open(&path)?;
+    save(&stream, &path, &[("b", &of(3.0)?), ("a", &of(4.0)?), ("c", &of(5.0)?)])?;
+    assert_eq!(before.load(&stream, "b")?.to_vec::<f32>(&stream)?, [2.0; 2]);
+    assert_eq!(TensorFile::open(&path)?.load(&stream, "b")?.to_vec::<f32>(&stream)?, [3.0; 2]);
+    Ok(())
+}
+
 #[test]
 fn every_element_type_there_and_back() -> Outcome {
     let stream = stream()?;

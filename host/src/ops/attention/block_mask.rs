@@ -21,12 +21,20 @@ use super::mask_cache::BlockMaskCache;
 use super::problem::{Mask, Problem};
 
 /// Whether heads and sequences have lists of their own. By default all share one: the mask looks at neither.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Own {
     /// A list for each head of queries.
     pub heads: bool,
     /// A list for each sequence.
     pub sequences: bool,
+}
+
+impl Own {
+    /// Sequences and heads of a problem that have lists.
+    fn lists(self, problem: &Problem) -> [u32; 2] {
+        let of = |is_own: bool, side: u32| if is_own { side.max(1) } else { 1 };
+        [of(self.sequences, problem.batch), of(self.heads, problem.heads)]
+    }
 }
 
 /// For each tile of queries the blocks of keys that a score function's mask shows, and whether it shows them
@@ -52,6 +60,7 @@ pub struct BlockMask<F> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Plan {
     params: ListParams,
+    own: Own,
     queries: u32,
     keys: u32,
     mask: Mask,
@@ -129,23 +138,24 @@ impl Plan {
             Tiles::Queries => blocks,
             Tiles::Keys => [blocks[1], blocks[0]],
         };
+        let [batch, heads] = own.lists(problem);
         let params = ListParams {
             tiles: listed,
             words: looked_at + 1,
-            heads: if own.heads { problem.heads.max(1) } else { 1 },
-            batch: if own.sequences { problem.batch.max(1) } else { 1 },
+            heads,
+            batch,
             block_m,
             block_n,
             of_keys: u32::from(tiles == Tiles::Keys),
         };
-        Ok(Plan { params, queries: problem.queries, keys: problem.keys, mask: problem.mask })
+        Ok(Plan { params, own, queries: problem.queries, keys: problem.keys, mask: problem.mask })
     }
 }
 
 /// As in `512 queries on 600 keys, causal, 64 x 128, forward`.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Plan { params, queries, keys, mask } = self;
+        let Plan { params, queries, keys, mask, .. } = self;
         let ListParams { block_m, block_n, .. } = params;
         let pass = Tiles::of(params).pass();
         write!(f, "{queries} queries on {keys} keys, {mask}, {block_m} x {block_n}, {pass}")
@@ -265,8 +275,7 @@ impl<F> BlockMask<F> {
             && problem.packed.is_none()
             && Tiles::of(&self.plan.params) == tiles
             && self.tile() == block
-            && (heads == 1 || heads == problem.heads)
-            && (batch == 1 || batch == problem.batch);
+            && [batch, heads] == self.plan.own.lists(problem);
         if fits {
             return Ok(());
         }

@@ -142,7 +142,7 @@ impl Shape {
         let remainder = address % ROW_ALIGNMENT;
         let row_bytes = self.sides[3] as u64 * element_bytes as u64;
         let hint = if row_bytes.is_multiple_of(ROW_ALIGNMENT) {
-            "the last stride is 1 and the others are multiples of 16 bytes; `contiguous` copies a tensor so"
+            "the last stride is 1 and the others are multiples of 16 bytes; `copy` makes a tensor so"
         } else {
             "rows are no multiple of 16 bytes long: leave gaps between them, and give their `strides`"
         };

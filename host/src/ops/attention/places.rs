@@ -78,7 +78,7 @@ impl Places {
             ));
         }
         same_length(OPERATION, "the bias", product(&sides), bias.len())?;
-        let [matrix, head] = steps([sides[0], sides[1]], queries * keys);
+        let [matrix, head] = steps([sides[0], sides[1]], queries.saturating_mul(keys));
         Ok(BiasArgs { data: bias, row: keys as u64, head, matrix }.pass())
     }
 
@@ -186,7 +186,7 @@ fn product(sides: &[usize]) -> usize {
 /// Strides from a sequence to the next, and from a head of `of_head` numbers; 0 along a side of 1.
 fn steps([sequences, heads]: [usize; 2], of_head: usize) -> [u64; 2] {
     let step = |side: usize, stride: usize| if side == 1 { 0 } else { stride as u64 };
-    [step(sequences, of_head * heads), step(heads, of_head)]
+    [step(sequences, of_head.saturating_mul(heads)), step(heads, of_head)]
 }
 
 /// The cap and its reciprocal.

@@ -1,7 +1,7 @@
 //! Attention on tensors.
 
 use crate::error::Result;
-use crate::ops::elementwise::{contiguous, made};
+use crate::ops::elementwise::{copy, made};
 use crate::stream::Stream;
 use crate::tensor::{Shape, Tensor};
 
@@ -59,5 +59,5 @@ fn addressable(stream: &Stream, x: &Tensor) -> Result<Tensor> {
     if heads.shape.is_addressable(heads.data.as_ptr().raw(), heads.dtype.size()) {
         return Ok(x.clone());
     }
-    contiguous(stream, x)
+    copy(stream, x)
 }

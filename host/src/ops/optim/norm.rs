@@ -38,7 +38,8 @@ impl Default for NormConfig {
 /// whether a step is skipped. Gradients are not changed: a step multiplies them by the factor.
 ///
 /// The norm repeats bit for bit on every device. Squares are added up in f32 a few at a time, then in f64:
-/// elements beyond 1.8e19 in magnitude count as infinite.
+/// elements beyond 3.2e18 in magnitude may count as infinite. A gradient that does not begin at a multiple of
+/// 16 bytes has its squares in another order, so last bits may differ.
 pub struct GradientNorm {
     clip: Clip,
     tables: Tables,

@@ -439,9 +439,9 @@ impl<'a> Pass<'a> {
     }
 
     fn gradients(&self, dy: &Tensor, of: &Statistics<'_>, of_shared: [bool; 2]) -> Result<NormGradients> {
+        alike(self.operation, "dy", dy, &self.given(self.x.clone())?)?;
         let turned = self.turned.as_ref().map(|axes| dy.permute(axes)).transpose()?;
         let dy = turned.as_ref().unwrap_or(dy);
-        alike(self.operation, "dy", dy, &self.x)?;
         let dy = contiguous(self.stream, dy)?;
         let channels = self.sides.channels as usize;
         let zeros = || Tensor::zeros(self.stream, &[channels], self.x.dtype());

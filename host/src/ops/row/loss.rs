@@ -119,8 +119,9 @@ impl CrossEntropy {
             let (got, wanted) = (self.smoothing.to_string(), "from 0 to 1".to_owned());
             return Err(argument(operation, "smoothing", got, wanted, "0.1 is usual; 0 smooths nothing"));
         }
-        if !(self.z_loss.is_finite() && self.z_loss >= 0.0) {
-            let (got, wanted) = (self.z_loss.to_string(), "a finite number, at least 0".to_owned());
+        // Kernels take it in f32.
+        if !((self.z_loss as f32).is_finite() && self.z_loss >= 0.0) {
+            let (got, wanted) = (self.z_loss.to_string(), "a finite f32, at least 0".to_owned());
             return Err(argument(operation, "z_loss", got, wanted, "1e-4 is usual; 0 adds nothing"));
         }
         if let Some(cap) = self.soft_cap.filter(|cap| !CAPS.contains(cap)) {

@@ -237,12 +237,12 @@ impl Backend for Device {
         Ok(false) // Nothing is captured.
     }
 
-    fn settle(&self) -> Result<(), Failed> {
+    fn settle(&self) -> Result<bool, Failed> {
         self.call()?;
         for queue in &self.queues[..self.streams.load(Ordering::SeqCst) as usize] {
             queue.done.fetch_max(queue.issued.load(Ordering::SeqCst), Ordering::SeqCst);
         }
-        Ok(())
+        Ok(true)
     }
 
     fn is_reached(&self, event: &Event) -> Result<bool, Failed> {

@@ -112,7 +112,13 @@ pub(super) fn begin<'a>(
     let is_shared = entry.is_whole && entry.cluster > 1;
     let is_ordered = tiles > 0 && (is_shared || is_deterministic && is_added_up(entry));
     let summed_rows = if entry.is_whole {
-        clusters_of_heads(params, entry, stream) as usize * (params.group * params.padded_rows) as usize
+        let of_cluster = u64::from(params.group) * u64::from(params.padded_rows);
+        let summed = u64::from(clusters_of_heads(params, entry, stream)).saturating_mul(of_cluster);
+        // Their kernels count in 32 bits.
+        u32::try_from(summed).map_err(|_| {
+            let hint = "take a kernel that does not share out whole heads";
+            invalid("the problem", format!("{summed} rows of sums"), "fewer than 2^32".to_owned(), hint)
+        })? as usize
     } else if entry.is_hopper {
         rows
     } else {
