@@ -54,6 +54,30 @@ impl Tensor {
         ops::layer_norm(&stream_of(self)?, &self.floats()?, weight.into(), bias.into(), eps)
     }
 
+    /// A norm of the last dimension with what is fused to it, an activation among that: [`ops::Norm::run`].
+    ///
+    /// # Errors
+    /// As there.
+    #[track_caller]
+    pub fn fused_norm(&self, norm: ops::Norm<'_>) -> Result<Tensor> {
+        Ok(norm.run(&stream_of(self)?, &self.floats()?)?.y)
+    }
+
+    /// The norm of `self + residual`, and that sum, in one launch: what stands between two blocks of a
+    /// transformer. [`ops::Norm::add_and_run`] keeps what the gradient needs.
+    ///
+    /// # Errors
+    /// As there.
+    #[track_caller]
+    pub fn fused_add_norm(&self, residual: &Tensor, norm: ops::Norm<'_>) -> Result<(Tensor, Tensor)> {
+        let stream = stream_of(self)?;
+        let (x, residual) = (self.floats()?, residual.floats()?);
+        let ops::Normed { y, sum, .. } = norm.add_and_run(&stream, &x, &residual, false)?;
+        // There is a sum, since there is a residual.
+        let sum = sum.map_or_else(|| x.add(&residual), Ok)?;
+        Ok((y, sum))
+    }
+
     /// The mean cross-entropy of these logits, along the last dimension, and `targets`, the numbers of their
     /// classes (i64 or i32, -100 for rows that do not count). Another number that is no class makes it NaN.
     /// [`ops::CrossEntropy`] has the gradient too.

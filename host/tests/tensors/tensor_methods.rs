@@ -5,8 +5,10 @@ use std::error::Error as StdError;
 use half::{bf16, f16};
 use ironwarp::ops::dropout::Generator;
 use ironwarp::ops::elementwise::{BinaryOp, CompareOp, UnaryOp, binary, compare, unary};
+use ironwarp::ops::gemm::Activation;
 use ironwarp::ops::reduce::{ReduceOp, reduce};
 use ironwarp::ops::rotary::{Positions, Rotary};
+use ironwarp::ops::row::{Norm, NormKind};
 use ironwarp::{DType, Device, Error, Result, Tensor, TensorError};
 
 type Outcome = std::result::Result<(), Box<dyn StdError>>;
@@ -527,6 +529,29 @@ fn matmul_of_vectors_matrices_and_batches() -> Outcome {
         check(of(&[0, k])?.matmul(&of(&[k, n])?)?, &[0, n], &[])?;
         check(of(&[0, m, k])?.matmul(&of(&[k, n])?)?, &[0, m, n], &[])?;
     }
+    Ok(())
+}
+
+/// Fused norms give the results of their parts, one behind the other.
+#[test]
+fn fused_norms_are_their_parts() -> Outcome {
+    let device = device()?;
+    let x = Tensor::randn(&device, &[3, 40], DType::F32, 1)?;
+    let residual = Tensor::randn(&device, &[3, 40], DType::F32, 2)?;
+    let weight = Tensor::rand(&device, &[40], DType::F32, 3)?;
+    let of = |kind, activation| Norm { kind, weight: Some(&weight), bias: None, eps: 1e-5, activation };
+    let near = |what: &str, got: &Tensor, want: &Tensor| -> Result<()> {
+        let worst = got.sub(want)?.abs()?.amax_all()?.item::<f32>()?;
+        assert!(worst < 1e-6, "{what}: {worst}");
+        Ok(())
+    };
+    let gelu = x.layer_norm(&weight, None, 1e-5)?.gelu()?;
+    near("gelu", &x.fused_norm(of(NormKind::Layer, Activation::Gelu))?, &gelu)?;
+    let (y, sum) = x.fused_add_norm(&residual, of(NormKind::Rms, Activation::None))?;
+    same("sum", &sum, &x.add(&residual)?)?;
+    near("norm of the sum", &y, &sum.rms_norm(&weight, 1e-5)?)?;
+    let error = x.fused_add_norm(&weight, of(NormKind::Rms, Activation::None)).expect_err("another shape");
+    assert!(matches!(error.tensor_error(), Some(TensorError::Shape { what: "residual", .. })), "{error}");
     Ok(())
 }
 
