@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cuda_builder::Manifest;
-pub use ironwarp_cli::workspace::{Packages, Selection, Workspace, marked_kernels, ptx_name};
+pub use ironwarp_cli::workspace::{Packages, Selection, Workspace, marked_kernels, modules, ptx_name};
 
 use crate::error::Error;
 use crate::{PROGRAM, process};

@@ -21,7 +21,7 @@ use crate::workspace::{self, Selection, Workspace};
 pub const HELP: &str = "
 Compiles the project's packages with kernels to target/ptx/FAMILY.ARCH.ptx, unless nothing changed. These are the
 packages of the current workspace with `archs` under [package.metadata.ironwarp]. Where there is a ptxas, it
-assembles the PTX as a check.
+assembles the PTX as a check. Modules for other architectures are removed when they are older than the kernels.
 
 Usage: {program} build [--family NAMES] [--arch ARCHS] [--line-info]
 
@@ -110,7 +110,8 @@ pub fn build(workspace: &Workspace, options: &Options) -> Result<Vec<Module>, Er
     Ok(modules)
 }
 
-/// Compiles what is selected and asks the assembler, where there is one, about each module.
+/// Compiles what is selected and asks the assembler, where there is one, about each module. Removes old
+/// modules of these families for architectures that they do not list.
 ///
 /// # Errors
 /// When a family does not compile or the assembler refuses it; all failures together.
@@ -122,6 +123,7 @@ pub fn build_modules(workspace: &Workspace, options: &Options) -> Result<Vec<Mod
             "  with source lines: `core` and every dependency are compiled again, which takes minutes at first"
         );
     }
+    remove_old(workspace, &jobs, &toolchain, options)?;
     // Nobody asks for the figures of modules for elsewhere.
     let ptxas = if options.output.is_none() { setup::usable_ptxas(workspace.program) } else { None };
     // Two builds for one architecture would wait for each other's lock on the build folder.
@@ -174,6 +176,35 @@ pub fn build_modules(workspace: &Workspace, options: &Options) -> Result<Vec<Mod
     }
     modules.sort_by(|a, b| (&a.manifest.library, a.arch).cmp(&(&b.manifest.library, b.arch)));
     if errors.is_empty() { Ok(modules) } else { Err(Error::Several(distinct(errors))) }
+}
+
+/// Removes modules of the selected families for architectures that these do not list, such as those built on
+/// request once, when they are older than the kernels. A GPU would get one with arguments of today's program.
+fn remove_old(
+    workspace: &Workspace,
+    jobs: &[(Manifest, Arch)],
+    toolchain: &DeviceToolchain,
+    options: &Options,
+) -> Result<(), Error> {
+    let families: BTreeMap<&str, &Manifest> =
+        jobs.iter().map(|(manifest, _)| (&*manifest.library, manifest)).collect();
+    for (family, manifest) in families {
+        let is_built = |arch: Arch| {
+            manifest.archs.contains(&arch)
+                || jobs.iter().any(|job| (&*job.0.library, job.1) == (family, arch))
+        };
+        for (arch, path) in workspace::modules(&options.output_dir(workspace), family) {
+            let builder = || builder(workspace, manifest, arch, toolchain, options);
+            let is_fresh = |line_info| builder().generate_line_info(line_info).is_fresh();
+            if is_built(arch) || is_fresh(false)? || is_fresh(true)? {
+                continue;
+            }
+            fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+            let name = workspace::ptx_name(family, arch);
+            eprintln!("  removed {name}: older than its kernels, which do not list {arch} under `archs`");
+        }
+    }
+    Ok(())
 }
 
 /// Drops what the compiler said about the same package for another architecture already.

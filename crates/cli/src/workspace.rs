@@ -56,6 +56,19 @@ pub fn ptx_name(family: &str, arch: Arch) -> String {
     format!("{family}.{arch}.ptx")
 }
 
+/// The modules of a family that are in a folder, by architecture.
+pub fn modules(folder: &Path, family: &str) -> Vec<(Arch, PathBuf)> {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let modules = files.filter_map(|path| {
+        let name = path.file_name()?.to_str()?;
+        let arch = name.strip_prefix(family)?.strip_prefix('.')?.strip_suffix(".ptx")?;
+        Some((arch.parse().ok()?, path))
+    });
+    let mut modules: Vec<_> = modules.collect();
+    modules.sort();
+    modules
+}
+
 impl Workspace {
     /// The project around the current folder, as Cargo sees it.
     ///
@@ -365,6 +378,19 @@ mod tests {
         for named in ["blur", "helper", "made_by_a_macro"] {
             assert_eq!(known(named), None, "{named}");
         }
+    }
+
+    #[test]
+    fn modules_are_those_of_the_family() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a.sm_90a.ptx", "a.sm_80.ptx", "ab.sm_80.ptx", "a.sm_80.ptx.tmp", "a.new.ptx", "a.ptx"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let found: Vec<_> =
+            modules(folder.path(), "a").into_iter().map(|(arch, path)| (arch.to_string(), path)).collect();
+        let wanted = ["sm_80", "sm_90a"];
+        assert_eq!(found, wanted.map(|arch| (arch.to_owned(), folder.path().join(format!("a.{arch}.ptx")))));
+        assert!(modules(&folder.path().join("none"), "a").is_empty());
     }
 
     #[test]

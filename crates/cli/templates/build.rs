@@ -8,6 +8,10 @@ use cuda_builder::{BuildError, CudaBuilder, Manifest};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = PathBuf::from(env::var("OUT_DIR")?).join("ptx");
+    // The program would load what an earlier build left of other kernels and architectures.
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
     fs::create_dir_all(&folder)?;
     println!("cargo::rustc-env=KERNELS_PTX={}", folder.display());
     println!("cargo::rerun-if-changed=kernels");

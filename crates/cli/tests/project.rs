@@ -104,8 +104,12 @@ fn builds_and_inspects(project: &Path) {
     }
     let ptx = target().join("ptx/blur_kernels.sm_80.ptx");
     let _ = fs::remove_file(&ptx); // of the run before
+    let unlisted = ptx.with_file_name("blur_kernels.sm_75.ptx");
+    fs::create_dir_all(target().join("ptx")).unwrap();
+    fs::write(&unlisted, "of an earlier build").unwrap();
     let built = good(&["build", "--family", "kernels"], project);
-    assert!(built.contains("PTX: 1 module"), "{built}");
+    assert!(built.contains("PTX: 1 module") && built.contains("removed blur_kernels.sm_75.ptx"), "{built}");
+    assert!(!unlisted.exists());
     assert!(fs::read_to_string(&ptx).unwrap().contains(".entry blur("));
     // Elsewhere in the project, and with nothing to do.
     let again = good(&["build"], &project.join("kernels/src"));
@@ -185,6 +189,9 @@ fn without_host(around: &Path) -> PathBuf {
     project
 }
 
+/// The module of that project.
+const PTX: &str = "late_kernels.sm_80.ptx";
+
 /// Cargo runs the build script again when a compiler appears, and then no more.
 #[test]
 fn ptx_comes_with_the_device_compiler() {
@@ -200,15 +207,28 @@ fn ptx_comes_with_the_device_compiler() {
         let output = cargo.env(cuda_builder::DEVICE_RUSTC, programs.join("rustc")).output().unwrap();
         assert!(output.status.success(), "{}", text(&output));
         let folder = PathBuf::from(String::from_utf8(output.stdout.clone()).unwrap());
-        (folder.join("late_kernels.sm_80.ptx").is_file(), text(&output))
+        (folder.join(PTX).is_file(), text(&output), folder)
     };
-    let (is_built, shown) = run();
+    let (is_built, shown, _) = run();
     assert!(!is_built && shown.contains("no PTX for GPUs"), "{shown}");
     std::os::unix::fs::symlink(compiler.rustc.parent().unwrap(), &programs).unwrap();
-    let (is_built, shown) = run();
+    let (is_built, shown, _) = run();
     assert!(is_built && !shown.contains("no PTX for GPUs"), "{shown}");
-    let (is_built, shown) = run();
+    let (is_built, shown, folder) = run();
     assert!(is_built && !shown.contains("Compiling late"), "{shown}");
+
+    // Of changed kernels the program gets no PTX of before: not for an architecture that is no longer listed,
+    // and none at all without a compiler.
+    let ptx = || -> Vec<_> { fs::read_dir(&folder).unwrap().map(|file| file.unwrap().file_name()).collect() };
+    let source = project.join("kernels/src/lib.rs");
+    fs::write(folder.join("late_kernels.sm_90a.ptx"), "of an earlier build").unwrap();
+    edit(&source, "a * x[i]", "2.0 * a * x[i]");
+    let (_, shown, _) = run();
+    assert_eq!(ptx(), [PTX], "{shown}");
+    fs::remove_file(&programs).unwrap();
+    edit(&source, "2.0 * a", "3.0 * a");
+    let (is_built, shown, _) = run();
+    assert!(!is_built && shown.contains("no PTX for GPUs"), "{shown}");
 }
 
 /// Lines for the manifest name the repository, which needs no checkout.

@@ -42,7 +42,10 @@ pub struct CudaBuilder {
     target_dir: Option<PathBuf>,
     toolchain: Option<DeviceToolchain>,
     options: Options,
-    emit: Option<&'static str>,
+    emits_ir: bool,
+    emits_bitcode: bool,
+    /// Where LLVM's text form goes, if not beside the PTX.
+    ir: Option<PathBuf>,
     /// Options that the compiler does not have, each with the alternative.
     unsupported: Vec<(&'static str, &'static str)>,
 }
@@ -73,10 +76,12 @@ impl CudaBuilder {
                 line_info: false,
                 cargo_args: Vec::new(),
                 llvm_args: Vec::new(),
-                emit: None,
+                emit: Vec::new(),
                 capture: false,
             },
-            emit: None,
+            emits_ir: false,
+            emits_bitcode: false,
+            ir: None,
             unsupported: Vec::new(),
         }
     }
@@ -186,24 +191,25 @@ impl CudaBuilder {
         )
     }
 
-    /// Whether to write LLVM's text form of the package beside the PTX, as `.ll`.
+    /// Whether to write LLVM's text form of the package beside the PTX, as `.ll`, or where
+    /// [`final_module_path`](Self::final_module_path) says.
     #[must_use]
     pub fn emit_llvm_ir(mut self, emit: bool) -> Self {
-        self.emit = emit.then_some("llvm-ir");
+        self.emits_ir = emit;
         self
     }
 
     /// Whether to write LLVM's bitcode of the package beside the PTX, as `.bc`.
     #[must_use]
     pub fn emit_llvm_bitcode(mut self, emit: bool) -> Self {
-        self.emit = emit.then_some("llvm-bc");
+        self.emits_bitcode = emit;
         self
     }
 
     /// Writes LLVM's text form of the package to this file.
     #[must_use]
     pub fn final_module_path(mut self, path: impl AsRef<Path>) -> Self {
-        self.options.emit = Some(("llvm-ir", path.as_ref().to_owned()));
+        self.ir = Some(path.as_ref().to_owned());
         self
     }
 
@@ -273,7 +279,22 @@ impl CudaBuilder {
     ///
     /// # Errors
     /// See [`BuildError`].
-    pub fn prepare(mut self) -> Result<Prepared, BuildError> {
+    pub fn prepare(self) -> Result<Prepared, BuildError> {
+        let (job, ptx) = self.job()?;
+        Prepared::new(job, ptx)
+    }
+
+    /// Whether the PTX is there and up to date with the sources. Runs no compiler and no cargo.
+    ///
+    /// # Errors
+    /// When there is no such package or no compiler.
+    pub fn is_fresh(self) -> Result<bool, BuildError> {
+        let (job, ptx) = self.job()?;
+        Ok(is_fresh(&job, &ptx))
+    }
+
+    /// The compilation, and where its module goes.
+    fn job(mut self) -> Result<(Job, PathBuf), BuildError> {
         if let Some((option, instead)) = self.unsupported.pop() {
             return Err(BuildError::Unsupported { option, instead });
         }
@@ -288,11 +309,11 @@ impl CudaBuilder {
             Some(path) => absolute(path)?,
             None => target_dir.join(format!("{}.ptx", manifest.library)),
         };
-        if let Some(kind) = self.emit {
-            let extension = if kind == "llvm-ir" { "ll" } else { "bc" };
-            self.options.emit = Some((kind, ptx.with_extension(extension)));
-        }
-        Prepared::new(Job { toolchain, manifest, arch: self.arch, target_dir, options: self.options }, ptx)
+        let ir = self.ir.or_else(|| self.emits_ir.then(|| ptx.with_extension("ll")));
+        let bitcode = self.emits_bitcode.then(|| ptx.with_extension("bc"));
+        let outputs = [("llvm-ir", ir), ("llvm-bc", bitcode)].into_iter();
+        self.options.emit = outputs.filter_map(|(kind, path)| Some((kind, path?))).collect();
+        Ok((Job { toolchain, manifest, arch: self.arch, target_dir, options: self.options }, ptx))
     }
 }
 
@@ -316,12 +337,9 @@ enum Left {
 impl Prepared {
     fn new(job: Job, ptx: PathBuf) -> Result<Self, BuildError> {
         let started = SystemTime::now();
-        let compiling = stamp::compiling(job.fingerprint());
-        let state =
-            |fingerprint, file: &Path| stamp::state(&stamp_path(&job.target_dir, file), fingerprint, file);
-        let left = if state(finishing(&job, &ptx), &ptx) == State::Fresh {
+        let left = if is_fresh(&job, &ptx) {
             Left::Nothing
-        } else if state(compiling, &job.assembly()) == State::Fresh {
+        } else if state(&job, stamp::compiling(job.fingerprint()), &job.assembly()) == State::Fresh {
             Left::Finish
         } else {
             Left::Compile(job.plan()?)
@@ -371,6 +389,15 @@ impl Prepared {
         stamp::write(&stamp(&ptx), finishing(&job, &ptx), &made)?;
         Ok(Built { ptx, sources: files.into_iter().collect(), fresh: false })
     }
+}
+
+/// Whether a module is what its sources say.
+fn is_fresh(job: &Job, ptx: &Path) -> bool {
+    state(job, finishing(job, ptx), ptx) == State::Fresh
+}
+
+fn state(job: &Job, fingerprint: u64, file: &Path) -> State {
+    stamp::state(&stamp_path(&job.target_dir, file), fingerprint, file)
 }
 
 /// Number of everything besides the sources that shapes a module, and of the place that it goes to.

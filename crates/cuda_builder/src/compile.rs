@@ -40,8 +40,8 @@ pub struct Options {
     pub cargo_args: Vec<String>,
     /// Switches of LLVM's back end.
     pub llvm_args: Vec<String>,
-    /// Further outputs of rustc: (`llvm-ir` or `llvm-bc`, where to).
-    pub emit: Option<(&'static str, PathBuf)>,
+    /// Further outputs of rustc, each at most once: (`llvm-ir` or `llvm-bc`, where to).
+    pub emit: Vec<(&'static str, PathBuf)>,
     /// Keep cargo's output for the error instead of letting it through to stderr.
     pub capture: bool,
 }
@@ -108,7 +108,7 @@ impl Job {
     /// How the names of kernels begin that a compiler of their own gets. Outputs that are not joined, and
     /// source lines, whose files each module numbers, want one compiler.
     fn apart(&self) -> Option<&[String]> {
-        let is_whole = self.options.line_info || self.options.emit.is_some();
+        let is_whole = self.options.line_info || !self.options.emit.is_empty();
         self.manifest.apart.get(&self.arch).filter(|_| !is_whole).map(Vec::as_slice)
     }
 
@@ -289,9 +289,8 @@ impl Job {
             ["-Clinker=true", NO_COPIED_BLOCKS, WIDE_CONVERSIONS].map(str::to_owned).into();
         args.extend(dependencies::attributes(&self.manifest.root, true));
         args.extend(self.options.llvm_args.iter().map(|arg| format!("-Cllvm-args={arg}")));
-        if let Some((kind, path)) = &self.options.emit {
-            args.push(format!("--emit={kind}={}", path.display()));
-        }
+        let outputs = self.options.emit.iter();
+        args.extend(outputs.map(|(kind, path)| format!("--emit={kind}={}", path.display())));
         args
     }
 

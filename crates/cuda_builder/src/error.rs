@@ -189,6 +189,8 @@ fn fix(hint: &Option<&'static str>) -> String {
     hint.map_or_else(String::new, |hint| format!("\nfix: {hint}"))
 }
 
+const NO_STD: &str = "the device has `core` and `alloc`, no `std`: use their types, and turn the default features of dependencies off (`default-features = false`)";
+
 /// Errors of the compiler that do not say what to change, each by a part of its text, and the change.
 const HINTS: &[(&str, &str)] = &[
     (
@@ -203,14 +205,9 @@ const HINTS: &[(&str, &str)] = &[
         "crate `std` required to be available",
         "a dependency needs `std`, which the device does not have: turn its default features off (`default-features = false`)",
     ),
-    (
-        "crate `std`",
-        "the device has `core` and `alloc`, no `std`: use their types, and turn the default features of dependencies off (`default-features = false`)",
-    ),
-    (
-        "import `std`",
-        "the device has `core` and `alloc`, no `std`: use their types, and turn the default features of dependencies off (`default-features = false`)",
-    ),
+    ("crate `std`", NO_STD),
+    ("crate for `std`", NO_STD),
+    ("import `std`", NO_STD),
     (
         "`#[panic_handler]` function required",
         "depend on cuda_std, which has the panic handler and the allocator",

@@ -21,8 +21,13 @@ const COMPILING: &[&str] = &[
 ];
 
 /// The stages after the compiler, as source: when they change, modules are finished anew.
-const FINISHING: &[&str] =
-    &[include_str!("ptx/mod.rs"), include_str!("ptx/finish.rs"), include_str!("ptx/lint.rs")];
+const FINISHING: &[&str] = &[
+    include_str!("ptx/mod.rs"),
+    include_str!("ptx/count.rs"),
+    include_str!("ptx/finish.rs"),
+    include_str!("ptx/lint.rs"),
+    include_str!("ptx/needs.rs"),
+];
 
 /// Number of what makes assembly, for a way to compile.
 pub fn compiling(fingerprint: u64) -> u64 {
@@ -285,6 +290,19 @@ mod tests {
 
     fn later() -> SystemTime {
         SystemTime::now() + Duration::from_secs(60)
+    }
+
+    #[test]
+    fn every_stage_counts() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/ptx");
+        // Pieces are for the assembler's report.
+        let are_others = ["tests.rs", "pieces.rs"].map(|name| folder.join(name));
+        let stages = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        for stage in stages.filter(|path| path.is_file() && !are_others.contains(path)) {
+            let text = fs::read_to_string(&stage).unwrap();
+            let counts = COMPILING.iter().chain(FINISHING).any(|source| *source == text);
+            assert!(counts, "{}", stage.display());
+        }
     }
 
     #[test]

@@ -1,14 +1,17 @@
 //! Floats that several threads may change at once, and the atomic instructions beneath.
 //!
 //! `core::sync::atomic` works in kernels too, for integers and at system scope. The types here are floats,
-//! and each has a *scope*: the threads among which it is atomic. A narrower scope is faster.
+//! and each has a *scope*: the threads among which it is atomic. A narrower scope is faster. `from_ptr` makes
+//! one of a number in memory: `AtomicF32::from_ptr(sums.add(i)).fetch_add(x, Relaxed)`.
 //!
 //! | scope | types |
 //! |---|---|
 //! | block | [`BlockAtomicF32`], [`BlockAtomicF64`] (methods are `unsafe`: other blocks are not kept out) |
 //! | device | [`AtomicF32`], [`AtomicF64`] |
 //! | system: all devices and the host | [`SystemAtomicF32`], [`SystemAtomicF64`] |
-
+//!
+//! Floats have no minimum and no maximum, which PTX lacks too. Those of integers take a pointer and the
+//! order: [`mid::atomic_fetch_min_u32_device`] and its kin.
 //!
 //! Additions of `f32` in global memory flush subnormal numbers: they take them for zeros of the same sign,
 //! and give such zeros. In shared memory, and those of `f64`, they do not. The old value comes as it was. On
@@ -71,6 +74,18 @@ macro_rules! atomic_float {
                 /// A new atomic that holds `value`.
                 pub const fn new(value: $float) -> Self {
                     Self { value: UnsafeCell::new(value) }
+                }
+
+                /// The float at `ptr`, such as an element of a buffer, as an atomic.
+                ///
+                /// # Safety
+                ///
+                /// `ptr` is aligned to the float's size, and valid as long as the atomic is used. Meanwhile
+                /// every access to the value is atomic.
+                #[inline(always)]
+                pub const unsafe fn from_ptr<'a>(ptr: *mut $float) -> &'a Self {
+                    // SAFETY: an atomic has the layout of its float; the caller vouches for the rest.
+                    unsafe { &*ptr.cast() }
                 }
 
                 /// The value. No other thread has access to it.

@@ -154,12 +154,6 @@ arithmetic! {
     fma_f16x2(a, b, c: u32), reg32 "fma.rn.f16x2":
         "`a * b + c`, rounded once, two f16.",
         map3::<f16>(a, b, c, fma_to_odd);
-    min_f16x2(a, b: u32), reg32 "min.f16x2":
-        "The smaller of two f16, twice; a NaN gives way to a number.",
-        map3::<f16>(a, b, b, |a, b, _| min(a, b));
-    max_f16x2(a, b: u32), reg32 "max.f16x2":
-        "The larger of two f16, twice; a NaN gives way to a number.",
-        map3::<f16>(a, b, b, |a, b, _| max(a, b));
     ex2_approx_f16x2(x: u32), reg32 "ex2.approx.f16x2":
         "`2^x`, two f16. Subnormal numbers are kept.",
         map1::<f16>(x, f32::exp2);
@@ -198,6 +192,18 @@ arithmetic! {
     max_nan(a, b: f32), reg32 "max.NaN.f32":
         "The larger; NaN if either is NaN.",
         if a.is_nan() || b.is_nan() { CANONICAL_NAN } else { max(a, b) };
+    min_f16x2(a, b: u32), reg32 "min.f16x2":
+        "The smaller of two f16, twice; a NaN gives way to a number.",
+        {
+            let ([a, c], [b, d]) = (convert::f16x2_to_f32(a), convert::f16x2_to_f32(b));
+            convert::f16x2_from_f32(min(a, b), min(c, d))
+        };
+    max_f16x2(a, b: u32), reg32 "max.f16x2":
+        "The larger of two f16, twice; a NaN gives way to a number.",
+        {
+            let ([a, c], [b, d]) = (convert::f16x2_to_f32(a), convert::f16x2_to_f32(b));
+            convert::f16x2_from_f32(max(a, b), max(c, d))
+        };
     max_nan_f16x2(a, b: u32), reg32 "max.NaN.f16x2":
         "The larger of two f16, twice; NaN if either is NaN.",
         {

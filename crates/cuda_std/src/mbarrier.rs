@@ -12,16 +12,17 @@
 //! [`cluster::map_shared`](crate::cluster::map_shared) made.
 //!
 //! ```ignore
-//! if thread::index_1d() == 0 {
+//! let is_first = thread::thread_idx_x() == 0; // of each block, which has an object of its own
+//! if is_first {
 //!     mbarrier::init(full, 1);
 //!     mbarrier::fence_init();   // visible to other blocks of the cluster and to the copy engine
 //! }
 //! thread::sync_threads();
-//! // one thread:
-//! mbarrier::arrive_expect_tx(full, BYTES);
-//! tma::load_2d(tile, map, full, [x, y]);
-//! // all threads:
-//! mbarrier::wait_parity(full, 0);
+//! if is_first {
+//!     mbarrier::arrive_expect_tx(full, BYTES);
+//!     tma::load_2d(tile, map, full, [x, y]);
+//! }
+//! mbarrier::wait_parity(full, 0); // all threads
 //! ```
 //!
 //! An arrival releases what the thread did before it, to the block (to the cluster for [`arrive_remote`]); a

@@ -15,7 +15,12 @@
 //! ```
 //!
 //! A in registers ([`mma_ra`]) is laid out as A of [`mma`](crate::mma) with the same 16 rows a warp: four
-//! registers.
+//! registers, for 16 bits those of `m16n8k16`, for tf32 those of `m16n8k8`. Of e4m3 and e5m2 each holds four,
+//! the first in the low byte:
+//!
+//! ```text
+//! [ (g, 4q..4q+4), (g+8, 4q..4q+4), (g, 4q+16..4q+20), (g+8, 4q+16..4q+20) ]   (row, k)
+//! ```
 //!
 //! # Operands in shared memory
 //! They are named by 64-bit descriptors, which `layout::wgmma::descriptor` makes of an address, two strides

@@ -60,7 +60,8 @@ pub fn kernel(attr: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// // On the host:
 /// let epilogue = EpilogueArgs { alpha: 1.0, bias: Some(&bias), out: &mut out };
-/// launch::<gemm>(&stream, config, (problem, epilogue.pass()))?;
+/// // SAFETY: the sizes of `problem` are those of the buffers.
+/// unsafe { launch::<gemm>(&stream, config, (problem, epilogue.pass()))? };
 /// ```
 ///
 /// On the host the derive adds a struct `EpilogueArgs` with the same fields. A field of type `*const T` or

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use cuda_builder::Manifest;
 use ironwarp_cli::doctor::{Finding, Level};
 pub use ironwarp_cli::doctor::{HELP, has_nvidia_driver};
 
@@ -20,29 +21,30 @@ fn ptx() -> Finding {
             return Finding::bad("PTX", Level::Fail, error.to_string(), "check out the repository anew");
         }
     };
-    let modules: Vec<PathBuf> = families
+    let all: Vec<(&Manifest, PathBuf)> = families
         .iter()
-        .flat_map(|family| {
-            family.archs.iter().map(move |arch| {
-                (family, workspace::ptx_dir().join(workspace::ptx_name(&family.library, *arch)))
-            })
-        })
-        .filter(|(family, path)| !is_newer(path, &family.folder))
-        .map(|(_, path)| path)
+        .flat_map(|family| modules(family, &workspace::ptx_dir()).into_iter().map(move |path| (family, path)))
         .collect();
-    let total: usize = families.iter().map(|family| family.archs.len()).sum();
-    if modules.is_empty() {
+    let total = all.len();
+    let old = all.into_iter().filter(|(family, path)| !is_newer(path, &family.folder));
+    let old: Vec<PathBuf> = old.map(|(_, path)| path).collect();
+    if old.is_empty() {
         return Finding::ok(
             "PTX",
             format!("{total} modules in {}, none older than its kernels", workspace::ptx_dir().display()),
         );
     }
-    let detail = format!(
-        "{} of {total} modules not built or older than their kernels: {}",
-        modules.len(),
-        some(&modules)
-    );
+    let detail =
+        format!("{} of {total} modules not built or older than their kernels: {}", old.len(), some(&old));
     Finding::bad("PTX", Level::Warn, detail, "cargo xtask build-kernels")
+}
+
+/// The modules that a family lists, and others of it that are in the folder: a GPU gets those too.
+fn modules(family: &Manifest, folder: &Path) -> Vec<PathBuf> {
+    let listed = family.archs.iter().map(|arch| folder.join(workspace::ptx_name(&family.library, *arch)));
+    let found = workspace::modules(folder, &family.library).into_iter();
+    let others = found.filter(|(arch, _)| !family.archs.contains(arch)).map(|(_, path)| path);
+    listed.chain(others).collect()
 }
 
 /// The names of the first few files, and how many more there are.
@@ -72,6 +74,22 @@ mod tests {
         let files: Vec<PathBuf> = (0..5).map(|number| PathBuf::from(format!("ptx/{number}.ptx"))).collect();
         assert_eq!(some(&files[..3]), "0.ptx, 1.ptx, 2.ptx");
         assert_eq!(some(&files), "0.ptx, 1.ptx, 2.ptx and 2 more");
+    }
+
+    #[test]
+    fn modules_that_are_not_listed_count_where_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let package = folder.path().join("k");
+        fs::create_dir(&package).unwrap();
+        let manifest = "[package]\nname = \"k\"\n[package.metadata.ironwarp]\narchs = [\"sm_80\"]\n";
+        fs::write(package.join("Cargo.toml"), manifest).unwrap();
+        let family = Manifest::read(&package).unwrap();
+        let names = || some(&modules(&family, folder.path()));
+        assert_eq!(names(), "k.sm_80.ptx");
+        for name in ["k.sm_75.ptx", "k.sm_80.ptx", "kk.sm_75.ptx"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        assert_eq!(names(), "k.sm_80.ptx, k.sm_75.ptx");
     }
 
     #[test]

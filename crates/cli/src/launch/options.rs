@@ -40,9 +40,13 @@ pub struct Job {
 impl Job {
     pub fn parse(mut args: lexopt::Parser) -> Result<Self, Error> {
         use lexopt::prelude::*;
+        let mut options: Vec<OsString> = args.raw_args()?.collect();
+        let end = options.iter().position(|word| word == "--").unwrap_or(options.len());
+        let mut command = options.split_off(end).into_iter().skip(1);
+        let mut args = lexopt::Parser::from_args(options);
         let (mut ranks, mut nodes, mut node, mut address, mut restarts) = (None, None, None, None, 0);
         let (mut timeout, mut join_timeout, mut grace) = (TIMEOUT, JOIN_TIMEOUT, GRACE);
-        let (mut records, mut json, mut program) = (None, false, None);
+        let (mut records, mut json) = (None, false);
         while let Some(arg) = args.next()? {
             match arg {
                 Short('n') | Long("ranks") => ranks = Some(number(args.value()?, "--ranks", 1..=MOST_RANKS)?),
@@ -56,15 +60,14 @@ impl Job {
                 Long("records") => records = Some(PathBuf::from(args.value()?)),
                 Long("json") => json = true,
                 Value(value) => {
-                    program = Some(value);
-                    break;
+                    return Err(Error::Usage(format!("{value:?}: program and arguments go behind `--`")));
                 }
                 other => return Err(other.unexpected().into()),
             }
         }
         let usage = |text: &str| Error::Usage(text.to_owned());
         let ranks = ranks.ok_or_else(|| usage("how many processes? `-n N` says it"))?;
-        let program = program.filter(|program| !program.is_empty());
+        let program = command.next().filter(|program| !program.is_empty());
         let program = program.ok_or_else(|| usage("no program; it comes behind `--`"))?;
         let nodes = nodes.unwrap_or(1);
         if nodes == 1 && (node.unwrap_or(0) > 0 || address.is_some()) {
@@ -85,7 +88,7 @@ impl Job {
         };
         Ok(Self {
             program,
-            args: args.raw_args()?.collect(),
+            args: command.collect(),
             ranks,
             nodes,
             node,

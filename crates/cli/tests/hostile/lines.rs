@@ -106,8 +106,7 @@ fn arguments_that_are_no_text_or_endless_are_refused() {
     for command in COMMANDS {
         if command != "port" && command != "inspect" {
             cases.push(Case::new([command.as_ref(), bad], 2, "error:"));
-            let quoted = if command == "launch" { "how many processes" } else { "characters ..]" };
-            cases.push(Case::new([command, &long], 2, quoted));
+            cases.push(Case::new([command, &long], 2, "characters ..]"));
         }
         cases.push(Case::new([command, &format!("--{long}")], 2, "characters ..]"));
     }
@@ -233,4 +232,28 @@ fn a_project_is_whole_or_not_there() {
     let script = place.here().join("blur/.cargo/rustc-checked");
     let answer = Command::new(script).args(["echo", "called"]).output().unwrap();
     assert_eq!(answer.stdout, b"called\n");
+}
+
+/// It gives flags to packages whose manifests ask for the checker, with any blanks and comments.
+#[test]
+fn the_script_of_the_checker_reads_manifests() {
+    let place = Place::new();
+    let output = place.command(PROGRAM).args(["new", "blur"]).output().unwrap();
+    assert_eq!(faults(&output, 0, "wrote blur"), Vec::<String>::new());
+    let (script, folder) =
+        (place.here().join("blur/.cargo/rustc-checked"), place.here().join("blur/kernels"));
+    for (line, is_checked) in [
+        ("checked = true", true),
+        ("\tchecked=true# dev builds", true),
+        ("checked =  true   # dev builds\r", true),
+        ("checked = false # true", false),
+        ("# checked = true", false),
+        ("unchecked = true", false),
+    ] {
+        let manifest = format!("[package.metadata.ironwarp]\n{line}\n");
+        fs::write(folder.join("Cargo.toml"), manifest).unwrap();
+        let answer = Command::new(&script).arg("echo").env("CARGO_MANIFEST_DIR", &folder).output().unwrap();
+        let flags = String::from_utf8_lossy(&answer.stdout).into_owned();
+        assert_eq!(flags.contains("tsan"), is_checked, "{line:?}: {flags}");
+    }
 }

@@ -235,6 +235,7 @@ fn wrong_calls_are_refused() {
         (&["launch"][..], 2, "how many processes"),
         (&["launch", "-n", "2"], 2, "no program"),
         (&["launch", "-n", "2", "--", ""], 2, "no program"),
+        (&["launch", "-n", "2", "true"], 2, "\"true\": program and arguments go behind `--`"),
         (&["launch", "-n", "0", "--", "true"], 2, "--ranks is \"0\"; wanted a number from 1 to 4096"),
         (&["launch", "-n", "x", "--", "true"], 2, "--ranks is \"x\""),
         (&["launch", "-n", "2", "--restarts", "-1", "--", "true"], 2, "--restarts is \"-1\""),

@@ -174,6 +174,10 @@ const fn feature(starts_with: &'static str, contains: &'static str, version: (u3
 
 /// "PTX ISA Notes" of each instruction's section in the PTX ISA.
 const FEATURES: &[Feature] = &[
+    feature("ldmatrix", "", (6, 5)),
+    feature("mma", "m16n8k8", (6, 5)),
+    feature("tanh.approx", "", (7, 0)),
+    feature("ex2.approx", ".f16", (7, 0)),
     feature("", ".L2::cache_hint", (7, 4)),
     feature("", ".L1::no_allocate", (7, 4)),
     feature("", ".L1::evict_", (7, 4)),
@@ -199,7 +203,6 @@ const FEATURES: &[Feature] = &[
     feature("cvt", ".e4m3x2", (8, 1)),
     feature("cvt", ".e5m2x2", (8, 1)),
     feature("tanh.approx.bf16", "", (7, 8)),
-    feature("tanh.approx.f16", "", (7, 0)),
     feature("ex2.approx.ftz.bf16", "", (7, 8)),
     feature("add", ".bf16", (7, 8)),
     feature("sub", ".bf16", (7, 8)),

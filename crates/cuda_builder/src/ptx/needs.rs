@@ -26,6 +26,8 @@ const NEEDS: &[Need] = &[
     ("redux", "", 80),
     ("max.", ".NaN", 80),
     ("min.", ".NaN", 80),
+    ("max.", ".f16", 80),
+    ("min.", ".f16", 80),
     ("", ".L2::cache_hint", 80),
     ("", ".bf16", 80),
     ("", ".tf32", 80),
@@ -93,6 +95,7 @@ mod tests {
         assert_eq!(needed("cp.async.bulk.tensor.2d.shared::cluster.global.tile"), "sm_90");
         assert_eq!(needed("cvt.rn.bf16x2.f32"), "sm_80");
         assert_eq!((&*needed("max.NaN.f32"), &*needed("max.f32")), ("sm_80", "sm_0"));
+        assert_eq!((&*needed("min.ftz.f16x2"), &*needed("add.rn.f16x2")), ("sm_80", "sm_0"));
         assert_eq!(needed("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"), "sm_0");
         assert_eq!(needed("wgmma.fence.sync.aligned"), "sm_90a");
     }

@@ -109,6 +109,21 @@ fn the_version_rises_to_what_the_assembly_needs_and_never_falls() {
         let finished = finish(&with(instruction), "tiny", "sm_100a".parse().unwrap()).unwrap();
         assert!(finished.contains(&format!(".version {version}\n")), "{instruction}");
     }
+    // LLVM picks 6.3 for sm_75, before Rust 1.97.
+    for (instruction, version) in [
+        ("tanh.approx.f32 %f1, %f2;", "7.0"),
+        ("ex2.approx.f16x2 %r1, %r2;", "7.0"),
+        ("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2];", "6.5"),
+        (
+            "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f1, %f2, %f3, %f4}, {%r1, %r2}, {%r3}, {%f1, %f2, %f3, %f4};",
+            "6.5",
+        ),
+        ("ex2.approx.ftz.f32 %f1, %f2;", "6.3"),
+    ] {
+        let early = with(instruction).replace(".version 7.0", ".version 6.3");
+        let finished = finish(&early, "tiny", Arch::new(75)).unwrap();
+        assert!(finished.contains(&format!(".version {version}\n")), "{instruction}");
+    }
     let later = MODULE.replace(".version 7.0", ".version 8.6");
     assert!(finish(&later, "tiny", Arch::new(100)).unwrap().contains(".version 8.6\n"));
 }

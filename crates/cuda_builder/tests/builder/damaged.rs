@@ -31,7 +31,10 @@ fn results_are_made_again() -> Result<(), Box<dyn Error>> {
     let (target, ptx) = (folder.path().join("target"), folder.path().join("ptx/k.sm_80.ptx"));
     let build = || -> Result<_, Box<dyn Error>> {
         let builder = CudaBuilder::new(&package).arch(Arch::new(80)).target_dir(&target).copy_to(&ptx);
-        let built = builder.toolchain(toolchain.clone()).capture_output(true).build_module()?;
+        let builder = builder.toolchain(toolchain.clone()).capture_output(true);
+        let was_fresh = builder.clone().is_fresh()?;
+        let built = builder.build_module()?;
+        assert_eq!(built.fresh, was_fresh);
         Ok((built.fresh, fs::read_to_string(built.ptx)?))
     };
     let compiled = || fs::read(folder.path().join("compiled")).unwrap_or_default().len();

@@ -149,13 +149,20 @@ fn a_package_becomes_ptx_and_only_changes_rebuild_it() -> Result<(), Box<dyn Err
         exact.contains("mul.rn.f32") && exact.contains("div.rn.f32") && exact.contains("sqrt.rn.f32"),
         "{exact}"
     );
-    let fast = builder().fma_contraction(true).fast_div(true).fast_sqrt(true).emit_llvm_ir(true);
+    let fast = builder().fma_contraction(true).fast_div(true).fast_sqrt(true);
+    let fast = fast.emit_llvm_ir(true).emit_llvm_bitcode(true);
     let fast = fs::read_to_string(fast.build_module()?.ptx)?;
     assert!(
         fast.contains("fma.rn.f32") && fast.contains("div.full.f32") && fast.contains("sqrt.approx.f32"),
         "{fast}"
     );
-    assert!(fs::read_to_string(copy.with_extension("ll"))?.contains("define"));
+    let ir = copy.with_extension("ll");
+    assert!(fs::read_to_string(&ir)?.contains("define"));
+    assert!(fs::read(copy.with_extension("bc"))?.starts_with(b"BC"));
+    fs::remove_file(&ir)?;
+    let named = copy.with_file_name("named.ll");
+    builder().final_module_path(&named).emit_llvm_ir(true).emit_llvm_bitcode(false).build_module()?;
+    assert!(fs::read_to_string(named)?.contains("define") && !ir.exists());
     assert!(!builder().build_module()?.fresh, "other switches");
     assert_eq!(fs::read_to_string(&copy)?, exact);
 

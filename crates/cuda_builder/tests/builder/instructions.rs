@@ -56,11 +56,37 @@ pub unsafe fn converts(x: *const bf16, y: *mut bf16) {
 }
 "#;
 
+/// Instructions of sm_80, with substitutes for older architectures.
+const SINCE_8_0: &str = r#"
+#![no_std]
+use cuda_std::prelude::*;
+use cuda_std::fastmath;
+
+#[kernel]
+pub unsafe fn bounds(x: &[u32], y: *mut u32) {
+    let i = thread::thread_idx_x() as usize;
+    unsafe {
+        *y.add(2 * i) = fastmath::min_f16x2(x[i], *y);
+        *y.add(2 * i + 1) = fastmath::max_f16x2(x[i], *y);
+    }
+}
+"#;
+
 /// The first compiler with an object in shared memory that the device library can build on.
 const SHARED_OBJECT: Version = Version { major: 1, minor: 97, patch: 0 };
 
-/// The PTX of the kernels, or nothing where there is no compiler for it.
-fn compiled(toolchain: &DeviceToolchain) -> Result<Option<String>, Box<dyn Error>> {
+/// The compiler for the device.
+fn toolchain() -> Option<DeviceToolchain> {
+    let found = DeviceToolchain::find();
+    found.map_err(|error| testkit::skip(&format!("no device compiler ({error})"))).ok()
+}
+
+/// The PTX of the kernels, or nothing where the network is missing.
+fn compiled(
+    toolchain: &DeviceToolchain,
+    kernels: &str,
+    arch: NvvmArch,
+) -> Result<Option<String>, Box<dyn Error>> {
     let temporary = tempfile::tempdir()?;
     let root = temporary.path().join("instructions");
     let library = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("cuda_std");
@@ -69,9 +95,9 @@ fn compiled(toolchain: &DeviceToolchain) -> Result<Option<String>, Box<dyn Error
         "[package]\nname = \"instructions\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\ncuda_std = {{ package = \"ironwarp-std\", path = {library:?} }}\n[workspace]\n"
     );
     fs::write(root.join("Cargo.toml"), manifest)?;
-    fs::write(root.join("src/lib.rs"), KERNELS)?;
+    fs::write(root.join("src/lib.rs"), kernels)?;
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("device");
-    let builder = CudaBuilder::new(&root).arch(NvvmArch::Compute80).target_dir(target);
+    let builder = CudaBuilder::new(&root).arch(arch).target_dir(target);
     match builder.toolchain(toolchain.clone()).capture_output(true).build_module() {
         Err(BuildError::NoNetwork { .. }) => {
             testkit::skip("no network for the library's dependencies");
@@ -87,14 +113,8 @@ fn count(counts: &InstructionCounts, class: &str) -> usize {
 
 #[test]
 fn accesses_are_those_of_their_memory() -> Result<(), Box<dyn Error>> {
-    let toolchain = match DeviceToolchain::find() {
-        Ok(toolchain) => toolchain,
-        Err(error) => {
-            testkit::skip(&format!("no device compiler ({error})"));
-            return Ok(());
-        }
-    };
-    let Some(ptx) = compiled(&toolchain)? else { return Ok(()) };
+    let Some(toolchain) = toolchain() else { return Ok(()) };
+    let Some(ptx) = compiled(&toolchain, KERNELS, NvvmArch::Compute80)? else { return Ok(()) };
     let module = Module::parse(&ptx)?;
     let body = |name: &str| module.entries().find(|entry| entry.name == name).map(|entry| module.body(entry));
 
@@ -118,5 +138,17 @@ fn accesses_are_those_of_their_memory() -> Result<(), Box<dyn Error>> {
         assert_eq!(of(name).local_bytes, 0, "{name}");
     }
     assert_eq!(body("converts").expect("a kernel").matches("cvt.rn.bf16x2.f32").count(), 4);
+    Ok(())
+}
+
+#[test]
+#[ignore = "compiles the library for one more architecture, more than a minute"]
+fn older_architectures_have_substitutes() -> Result<(), Box<dyn Error>> {
+    let Some(toolchain) = toolchain() else { return Ok(()) };
+    for (arch, wanted) in [(NvvmArch::Compute75, 0), (NvvmArch::Compute80, 1)] {
+        let Some(ptx) = compiled(&toolchain, SINCE_8_0, arch)? else { return Ok(()) };
+        let found = ["min.f16x2", "max.f16x2"].map(|instruction| ptx.matches(instruction).count());
+        assert_eq!(found, [wanted; 2], "{ptx}");
+    }
     Ok(())
 }

@@ -161,6 +161,8 @@ fn dependencies_get_what_kernels_need() -> Result<(), Box<dyn Error>> {
             "use std::collections::HashMap;\npub type Map = HashMap<u32, u32>;",
             "the device has `core` and `alloc`",
         ),
+        // As a dependency whose default features have it.
+        ("#![no_std]\nextern crate std;", "turn the default features of dependencies off"),
         (CAST, "to_int_unchecked"),
     ] {
         fs::write(root.join("kernels/src/lib.rs"), source)?;

@@ -7,7 +7,8 @@
 //!   `f64`; `min` and `max` for integers; `inc` and `dec` for `u32`. The logical ones and `cas` work on the
 //!   bits of a float.
 //!
-//! All return the old value. [`mid`](super::mid) takes the order as an argument.
+//! All return the old value. [`mid`](super::mid) takes the order as an argument, but has no `cas`, `inc` and
+//! `dec`.
 //!
 //! # Safety
 //!

@@ -1,4 +1,6 @@
-//! The atomic instructions with the memory order as an argument, which should be a constant.
+//! The atomic instructions with the memory order as an argument, which should be a constant:
+//! `atomic_fetch_<op>_<type>_<scope>`, `atomic_load_<width>_<scope>`, `atomic_store_<width>_<scope>`,
+//! `<scope>_thread_fence`. `cas`, `inc` and `dec` are in [`intrinsics`] alone.
 //!
 //! # Safety
 //!

@@ -42,6 +42,22 @@ fn floats() {
 }
 
 #[test]
+fn numbers_in_memory_are_added_to_as_atomics() {
+    let mut sums = [0.0f64; 2];
+    let tracked = Tracked::new(&mut sums, "sums");
+    let options = Options { check: true, ..Options::default() };
+    let run = simt::run(&LaunchConfig::linear(4, 64), &options, || {
+        let index = cuda_std::thread::index_1d() as usize;
+        // SAFETY: one of two tracked numbers, which atomics alone reach.
+        let sum = unsafe { AtomicF64::from_ptr(tracked.as_ptr().add(index % 2)) };
+        sum.fetch_add(index as f64, Relaxed);
+    });
+    drop(tracked);
+    run.unwrap_or_else(|fault| panic!("{fault}"));
+    assert_eq!(sums, [127.0 * 128.0, 128.0 * 128.0]);
+}
+
+#[test]
 #[should_panic(expected = "release load")]
 fn a_release_load_is_refused() {
     AtomicF64::new(0.0).load(Release);

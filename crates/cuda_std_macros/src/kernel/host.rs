@@ -14,7 +14,7 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
     let Kernel { attrs, vis, name, params, generics, body, .. } = kernel;
     let inputs = params.iter().map(Param::body_argument);
     let manifest = manifest_as_source();
-    let form = if says("kernel-types = false") {
+    let form = if says("kernel-types", "false") {
         let entry = entry(kernel);
         registration(&quote!(::cuda_std::kernel::Registration::Linked(#entry)))
     } else {
@@ -45,7 +45,7 @@ fn marker(kernel: &Kernel) -> TokenStream {
         Passing::Value => quote!(::cuda_std::kernel::Value<#ty>),
     });
     let (bounds, entry, name_text) = (bounds(kernel), entry(kernel), name.to_string());
-    let registration = if says("link = \"when-used\"") {
+    let registration = if says("link", "\"when-used\"") {
         registration(&quote! {
             ::cuda_std::kernel::Registration::WhenUsed {
                 name: #name_text,
@@ -197,7 +197,34 @@ fn manifest_as_source() -> TokenStream {
 /// `tools/rustc-checked` sets this for the crates that it compiles with the checker's callbacks.
 const CHECKED: &str = "IRONWARP_CHECKED";
 
-/// Whether the package's manifest has this line.
-fn says(line: &str) -> bool {
-    manifest().is_some_and(|text| text.lines().any(|other| other.trim() == line))
+/// Whether the package's manifest has a line that gives the key this value.
+fn says(key: &str, value: &str) -> bool {
+    manifest().is_some_and(|text| has_line(text, key, value))
+}
+
+fn has_line(text: &str, key: &str, value: &str) -> bool {
+    text.lines().any(|line| {
+        let line = line.split_once('#').map_or(line, |(line, _)| line);
+        line.split_once('=').is_some_and(|(found, given)| (found.trim(), given.trim()) == (key, value))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_line;
+
+    #[test]
+    fn blanks_and_comments_of_a_manifest_do_not_matter() {
+        for text in [
+            "checked = true\r\nkernel-types = false\r\n",
+            "kernel-types=false",
+            "  kernel-types  =\tfalse # `blur` is re-exported beside a module = of its name",
+        ] {
+            assert!(has_line(text, "kernel-types", "false"), "{text}");
+        }
+        for text in ["# kernel-types = false", "kernel-types = true # false", "x-kernel-types = false"] {
+            assert!(!has_line(text, "kernel-types", "false"), "{text}");
+        }
+        assert!(has_line("link = \"when-used\" # names alone", "link", "\"when-used\""));
+    }
 }
