@@ -165,7 +165,9 @@ macro_rules! score_kernels {
         #[cfg(not(target_arch = "nvptx64"))]
         unsafe impl $crate::compiled::Compiled for $function {
             const FORWARD: &'static [$crate::sm90::instances::Entry] = &[$(
-                $crate::sm90::instances::Entry::of::<$crate::sm90::instances::$config>(stringify!($name))
+                $crate::sm90::instances::Entry::of::<
+                    $crate::sm90::config::With<$crate::sm90::instances::$config, $function>,
+                >(stringify!($name))
             ),+];
             type Forward = $crate::score_kernels!(@list $($name)+);
             const BACKWARD: &'static [$crate::sm90::backward::instances::Entry] = &[$($(

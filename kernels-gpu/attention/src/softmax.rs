@@ -144,6 +144,12 @@ impl Rows {
         factors
     }
 
+    /// Measures later scores of both rows from another place: so far they were less by so much.
+    #[inline(always)]
+    pub fn shift(&mut self, by: [f32; 2]) {
+        unroll!(ROW in 0..2, { self.max[ROW] += by[ROW]; });
+    }
+
     /// The largest scores of the rows, and the sums of their weights, which all lanes of a row get.
     ///
     /// # Safety

@@ -11,6 +11,7 @@ use primitives::wgmma::Element16;
 use primitives::{shared_bytes, shared_plan};
 
 use super::fragments::Fragment;
+use super::line::bytes_of;
 use super::schedule::{Board, TICKET_WORDS};
 use crate::score::ScoreFunction;
 
@@ -130,6 +131,8 @@ shared_plan! {
         queries_full[C::CONSUMERS * C::QUERY_STAGES]: Mbarrier,
         /// Say that they may be overwritten.
         queries_empty[C::CONSUMERS * C::QUERY_STAGES]: Mbarrier,
+        /// The numbers of a block's columns, for a function with a slope.
+        columns[C::Function::HAS_SLOPE as u32]: Columns<C>,
         /// The barriers of the stages of keys.
         key_pipeline: Pipeline<Of<C>>,
         /// The barriers of the stages of values.
@@ -167,6 +170,11 @@ shared_bytes! {
 shared_bytes! {
     /// A block of values, as of keys.
     pub struct Values<C: Config>(C::VALUE_BOXES * C::KEY_BOX, align ALIGN);
+}
+
+shared_bytes! {
+    /// The right operand of biases.
+    pub struct Columns<C: Config>(bytes_of(C::BLOCK_N), align 128);
 }
 
 shared_bytes! {

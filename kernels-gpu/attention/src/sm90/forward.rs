@@ -11,6 +11,7 @@ use primitives::tma::LINE_BYTES;
 
 use super::config::{Alone, BOX_COLUMNS, CONSUMER_ROWS, Config, Of, Plan, Queries, QueriesOf, WARPGROUP};
 use super::fragments::{Boxes, Rounded, multiply, multiply_rounded, scale_rows, zero};
+use super::line::{self, Biases};
 use super::schedule::{Counter, Drawn, Followed, Ticket, Work, releases};
 use crate::block_lists::{Listing, Lists, Walk};
 use crate::problem::{AttentionParams, KeyBlocks, Packing, Tiles};
@@ -107,6 +108,9 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_, C::Function>) {
             shared.value_pipeline().init(C::CONSUMERS);
             shared.schedule().init(releases(C::CONSUMERS));
             mbarrier::fence_init();
+        }
+        if C::Function::HAS_SLOPE {
+            line::write_columns(shared, thread);
         }
         thread::sync_threads();
         // Earlier grids may still write the operands or read the result.
@@ -337,13 +341,14 @@ impl<C: Config> Consumer<'_, C> {
         // products under way are left alone until the wait for them.
         unsafe {
             let listed = ticket.get::<C::Function>(index);
-            let (slope, mut distance) = self.slope(ticket, listed.block);
-            self.set_biases(&mut scores, (slope, distance));
+            let mut biases = self.biases(ticket, listed.block);
+            self.begin(&mut scores, &mut rows, &mut biases);
             mbarrier::wait_parity(shared.queries_full(place), at.queries.phase);
             shared.key_pipeline().consumer_wait(at.keys);
             wgmma::fence_registers(&mut scores);
+            biases.fence::<C>();
             wgmma::fence();
-            self.multiply_scores(&mut scores, queries, at.keys.stage);
+            self.multiply_scores(&mut scores, &biases, queries, at.keys.stage);
             wgmma::commit_group();
             let (seen, drawn) = (self.seen(ticket, listed), self.drawn(ticket, listed));
             wgmma::wait_group::<0>();
@@ -358,8 +363,8 @@ impl<C: Config> Consumer<'_, C> {
                 index += 1;
                 let listed = ticket.get::<C::Function>(index);
                 // Without lists the blocks are neighbours.
-                distance -= C::BLOCK_N as i32;
-                self.set_biases(&mut scores, (slope, distance));
+                biases.next::<C>();
+                self.begin(&mut scores, &mut rows, &mut biases);
                 shared.key_pipeline().consumer_wait(at.keys);
                 if C::TURNS {
                     Barrier::Turn(consumer).sync();
@@ -367,10 +372,11 @@ impl<C: Config> Consumer<'_, C> {
                 wgmma::fence_registers(&mut scores);
                 wgmma::fence_registers(&mut result);
                 weights.fence::<C::Scores>();
+                biases.fence::<C>();
                 wgmma::fence();
                 // Else the loop would keep a descriptor for each product.
                 let queries = misc::opaque(queries);
-                self.multiply_scores(&mut scores, queries, at.keys.stage);
+                self.multiply_scores(&mut scores, &biases, queries, at.keys.stage);
                 wgmma::commit_group();
                 shared.value_pipeline().consumer_wait(at.values);
                 // Again behind a loop: the assembler would add one of its own.
@@ -402,6 +408,7 @@ impl<C: Config> Consumer<'_, C> {
             self.multiply_values(&mut result, &weights, at.values.stage, index != 0);
             wgmma::commit_group();
             let work = ticket.work::<C::Function>();
+            biases.end::<C>(&mut rows);
             let (factors, logarithms) = rows.finish(sink_of(self.arguments.sinks, work.tile.head));
             let factors = self.arguments.function.dropout().map_or(factors, |d| factors.map(|x| x * d.scale));
             self.beside().logarithms(work, logarithms);
@@ -414,17 +421,18 @@ impl<C: Config> Consumer<'_, C> {
         at.queries = at.queries.next();
     }
 
-    /// Starts `S = Q K^T`, or adds it to the biases.
+    /// Starts `S = Q K^T`, with the biases.
     ///
     /// # Safety
     /// As for [`multiply`]; the stage is full.
     #[inline(always)]
-    unsafe fn multiply_scores(self, scores: &mut C::Scores, queries: u32, stage: u32) {
+    unsafe fn multiply_scores(self, scores: &mut C::Scores, biases: &Biases, queries: u32, stage: u32) {
         let queries = Boxes { first: queries, stride: C::QUERY_BOX };
         let keys = Boxes { first: self.shared.keys(stage), stride: C::KEY_BOX };
         // SAFETY: the caller's contract.
         unsafe {
             if C::Function::HAS_SLOPE {
+                self.multiply_biases(scores, biases);
                 multiply::<C::Element, _, true>(scores, queries, keys, C::HEAD)
             } else {
                 multiply::<C::Element, _, false>(scores, queries, keys, C::HEAD)

@@ -7,7 +7,7 @@ use primitives::unroll;
 use super::config::Config;
 use super::forward::{Arguments, Consumer};
 use super::fragments::{Fragment, Rounded, WORD_COLUMNS, WORD_STEPS, in_row, steps};
-use super::line::{LEAST_SCALE, Line};
+use super::line::LEAST_SCALE;
 use super::schedule::Ticket;
 use crate::block_lists::Listed;
 use crate::dropout::First;
@@ -28,43 +28,6 @@ impl<C: Config> Consumer<'_, C> {
             params.scale
         } else {
             function.factor()
-        }
-    }
-
-    /// The slope of the score function, in sums of products, and the distance of the thread's first score in
-    /// a block.
-    ///
-    /// # Safety
-    /// As for [`Ticket::place`].
-    #[inline(always)]
-    pub(super) unsafe fn slope(self, ticket: Ticket, block: u32) -> (f32, i32) {
-        if !C::Function::HAS_SLOPE {
-            return (0.0, 0);
-        }
-        // SAFETY: the caller's contract.
-        let (tile, sequence) = unsafe { ticket.place() };
-        let slope = self.arguments.function.slope(tile.head) / self.softmax_scale();
-        let diagonal = self.arguments.params.band.diagonal(sequence.queries, sequence.keys);
-        let place = Self { thread: misc::opaque(self.thread), ..self };
-        let column = block * C::BLOCK_N + place.thread % 4 * 2;
-        (slope, column as i32 - diagonal - (tile.first_row + place.row()) as i32)
-    }
-
-    /// Puts the biases of the score function where the products of a block are to be added.
-    ///
-    /// # Safety
-    /// The whole warpgroup is here, and no product of these scores is under way.
-    #[inline(always)]
-    pub(super) unsafe fn set_biases(self, scores: &mut C::Scores, (slope, distance): (f32, i32)) {
-        if !C::Function::HAS_SLOPE {
-            return;
-        }
-        // SAFETY: the caller's contract.
-        let line = unsafe { Line::new::<C::Scores>(slope, distance, self.arguments.params.band) };
-        if line.is_bent() {
-            set(scores, |row, column| line.at::<true>(row, column));
-        } else {
-            set(scores, |row, column| line.at::<false>(row, column));
         }
     }
 
@@ -216,21 +179,6 @@ impl<C: Config> Consumer<'_, C> {
             }
         });
     }
-}
-
-/// Sets a thread's scores to numbers by their row and column, counted from the thread's first.
-#[inline(always)]
-fn set<S: Fragment>(scores: &mut S, number: impl Fn(i32, i32) -> f32) {
-    let x = scores.as_mut();
-    unroll!(STEP in 0..32, {
-        if STEP < steps::<S>() {
-            unroll!(ROW in 0..2, {
-                unroll!(I in 0..2, {
-                    x[4 * STEP + 2 * ROW + I] = number(8 * ROW as i32, (8 * STEP + I) as i32);
-                });
-            });
-        }
-    });
 }
 
 /// Sets the scores of keys that a query does not see to minus infinity. The thread's first score is that of

@@ -6,10 +6,10 @@ use crate::functions::{Alibi, Bias, BlockSparse, Ranges, SoftCap};
 crate::score_kernels! {
     Alibi:
     #[kernel] fn attention_alibi_lists;
-    #[kernel] fn attention_alibi_bf16_64: Bf16Head64Low;
+    #[kernel] fn attention_alibi_bf16_64: Bf16Head64;
     #[kernel] fn attention_alibi_bf16_128: Bf16Head128;
     #[kernel] fn attention_alibi_bf16_256: Bf16Head256;
-    #[kernel] fn attention_alibi_f16_64: F16Head64Low;
+    #[kernel] fn attention_alibi_f16_64: F16Head64;
     #[kernel] fn attention_alibi_f16_128: F16Head128;
     #[kernel] fn attention_alibi_f16_256: F16Head256;
     backward:
