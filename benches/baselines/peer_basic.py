@@ -123,6 +123,27 @@ def convert(request):
     return Device("torch", sets(request, make), lambda operands: operands[1].copy_(operands[0]))
 
 
+def quantize(request):
+    """e4m3 with a factor for each block of `height` rows and 128 columns, which are whole; `implementation` is `eager` or `compiled`."""
+    (rows, columns), dtype = describe(request)
+    height = min(int(request["height"]), rows)
+    largest = torch.finfo(torch.float8_e4m3fn).max
+
+    def quantized(x):
+        parts = x.view(rows // height, height, columns // 128, 128).float()
+        factors = parts.abs().amax((1, 3), keepdim=True) / largest
+        factors = torch.where(factors == 0, 1.0, factors)
+        numbers = (parts / factors).to(torch.float8_e4m3fn).view(rows, columns)
+        factors = factors.view(rows // height, columns // 128)
+        return numbers, factors.t().contiguous() if height == 1 else factors
+
+    how = request["implementation"]
+    if how == "compiled":
+        torch._dynamo.reset()
+        quantized = torch.compile(quantized, dynamic=False)
+    return Device("torch " + how, sets(request, lambda: random([rows, columns], dtype)), quantized)
+
+
 def transpose(request):
     (rows, columns), dtype = describe(request)
 
@@ -189,6 +210,7 @@ OPS = {
     "max": reading(lambda x, _: torch.max(x)),
     "argmax": over(torch.argmax),
     "convert": convert,
+    "quantize": quantize,
     "transpose": transpose,
     "gather": rows_by_index(lambda table, indices, rows: torch.index_select(table, 0, indices, out=rows)),
     "scatter": rows_by_index(lambda table, indices, rows: table.index_copy_(0, indices, rows)),

@@ -12,11 +12,13 @@ use ironwarp::ops::elementwise::{
 use ironwarp::ops::embedding::embedding_backward;
 use ironwarp::ops::fill::{arange, fill, uniform};
 use ironwarp::ops::index::{Indices, gather, scatter, scatter_add};
+use ironwarp::ops::quantize::{quantize_blocks, quantize_tiles};
 use ironwarp::ops::reduce::{ReduceOp, argmax, reduce, sum};
 use ironwarp::ops::rotary::{Positions, RotaryTables, rotary, rotary_backward};
 use ironwarp::{DType, DeviceBuffer, Stream, Tensor};
 use ironwarp_benches::{Outcome, Session, Work};
 use reference::elementwise as oracle;
+use reference::quantize::quantize;
 use reference::reduction::{groups, sums};
 use serde_json::{Value, json};
 use testkit::{Tolerance, compare, tolerance};
@@ -47,6 +49,9 @@ fn main() -> ExitCode {
             bench_reduction(session, dtype, bytes)?;
         }
         bench_convert(session, bytes)?;
+        for dtype in [DType::F32, DType::BF16] {
+            bench_quantize(session, dtype, bytes)?;
+        }
         bench_index(session, DType::BF16, bytes)?;
         for dtype in [DType::F32, DType::BF16] {
             bench_embedding(session, dtype)?;
@@ -329,6 +334,47 @@ fn bench_convert(session: &mut Session, bytes: usize) -> Outcome {
             &beside,
             |_| convert_into(&stream, &x, y.view_mut()?),
         )?;
+    }
+    Ok(())
+}
+
+/// Operands of 64 MiB, and of the full size. A factor's bytes count too.
+fn bench_quantize(session: &mut Session, dtype: DType, bytes: usize) -> Outcome {
+    if !session.wants_any(&["quantize_tiles", "quantize_blocks"]) {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let tall = 128;
+    for bytes in [bytes / 8, bytes] {
+        let rows = (bytes / dtype.size() / COLUMNS).max(1);
+        let sets = session.rotation(bytes as u64);
+        let of_sets = (0..sets as u64).map(|set| random(&stream, dtype, rows, 11 + set));
+        let of_sets = of_sets.collect::<ironwarp::Result<Vec<Tensor>>>()?;
+        let x = &of_sets[0];
+        // The oracle gets the first rows.
+        let shown = x.slice(0, ..rows.min(COMPARED / COLUMNS))?;
+        let values = head(&stream, &shown)?;
+        for (name, height) in [("quantize_tiles", 1), ("quantize_blocks", tall)] {
+            let run = |x: &Tensor| -> ironwarp::Result<Tensor> {
+                match height {
+                    1 => quantize_tiles(&stream, x).map(|of| of.numbers),
+                    _ => quantize_blocks(&stream, x).map(|of| of.numbers),
+                }
+            };
+            let want = quantize(&values, [shown.shape()[0], COLUMNS], [height, tall]).numbers;
+            let got = head(&stream, &convert(&stream, &run(&shown)?, DType::F32)?)?;
+            compare::elementwise(name, &got, &want, &[want.len()], Tolerance::EXACT)?;
+            let factors = rows.div_ceil(height) * COLUMNS / tall * DType::F32.size();
+            let moved = x.elements() * (dtype.size() + DType::F8E4M3.size()) + factors;
+            let beside = ["eager", "compiled"].map(|how| {
+                let more = [("height", json!(height)), ("sets", json!(sets)), ("implementation", json!(how))];
+                peer("quantize", dtype, rows, &more)
+            });
+            let shape = format!("{dtype} {rows}x{COLUMNS}");
+            session.measure_beside(name, &shape, Work::Bytes(moved as u64), &beside, |turn| {
+                run(&of_sets[turn % sets]).map(drop)
+            })?;
+        }
     }
     Ok(())
 }

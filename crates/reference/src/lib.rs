@@ -20,6 +20,7 @@ pub mod index;
 pub mod loss;
 pub mod matmul;
 pub mod optim;
+pub mod quantize;
 pub mod random;
 pub mod reduction;
 pub mod rotary;

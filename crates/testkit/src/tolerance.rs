@@ -341,6 +341,8 @@ table! {
         "The tensor core does not read the low 13 bits of either factor: below 2^-10 of each, always towards zero, so that errors add up; sums as for 16 bits.";
     GEMM_TENSOR_FP8 = "gemm on tensor cores, 8 bits", 4.0 * STEP_F32, 1.0 / (1u64 << 12) as f64, SquareRoot,
         "Of sums of 32 products Hopper keeps about 14 bits (known from measurements, not from the manual) before they are added in f32, and cuts what it does not keep; one such error for each product at most; 4 standard deviations. Wide: lost products are for the cases of integers to see.";
+    GEMM_QUANTIZED = "gemm of operands rounded to e4m3 with factors", 0.0, ROUND_E4M3 * (2.0 + ROUND_E4M3) + SHORT, None,
+        "Both operands are within 2^-4 of themselves, so each product within (1 + 2^-4)^2 - 1. Those below 2^-6 of their factor are off by 2^-10 of it, 2^-19 of the largest they share it with: what is left over, and more than sums lose. Scale as gemm's.";
     ATTENTION_BF16 = "attention bf16", f32::MIN_POSITIVE as f64, ROUND_BF16 + 2.0 * SHORT, None,
         "Weights are rounded to bf16 before they multiply V; scores of a few tens, exponentials and sums in f32 add less than 2^-16 each. Scale: such errors of all weights, independent. The result's own rounding is the comparator's.";
     ATTENTION_F16 = "attention f16", STEP_F16, ROUND_F16 + 2.0 * SHORT, None,

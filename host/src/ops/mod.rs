@@ -20,6 +20,7 @@ pub mod loss;
 pub mod optim;
 pub mod peer;
 pub mod pool;
+pub mod quantize;
 pub mod reduce;
 pub mod rotary;
 pub mod row;

@@ -33,6 +33,7 @@ mod ops_optim;
 mod ops_optim_state;
 mod ops_pool;
 mod ops_power;
+mod ops_quantize;
 mod ops_reduce;
 mod ops_reduction;
 mod ops_reduction_groups;

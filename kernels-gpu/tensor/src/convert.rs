@@ -129,6 +129,12 @@ small_float!(bf16, u16, convert::bf16x2_from_f32);
 small_float!(E4M3, u8, fp8::e4m3_pair);
 small_float!(E5M2, u8, fp8::e5m2_pair);
 
+/// The nearest e4m3, as the table says; an even number of them.
+#[inline(always)]
+pub(crate) fn e4m3<const N: usize>(x: [f32; N]) -> [E4M3; N] {
+    To::from_f32(x)
+}
+
 /// To f32, rounded to odd: rounded again to a smaller float it is `x` rounded once.
 #[inline(always)]
 pub fn odd_from_f64(x: f64) -> f32 {

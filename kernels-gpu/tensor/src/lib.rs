@@ -11,6 +11,7 @@
 //! | [`power`] | powers, likewise |
 //! | [`turned`] | copies between two dense axes |
 //! | [`convert`] | from every element type to every other |
+//! | [`quantize`] | matrices in e4m3, with a factor for each part of 128 columns |
 //! | [`reduce`] | sums, products, maxima, and where they stand, along rows and columns |
 //! | [`index`] | rows by their numbers: gathered, scattered, added up |
 //! | [`embedding`] | the gradient of an embedding: rows added up by their tokens |
@@ -38,6 +39,7 @@ pub mod loss;
 pub mod piece;
 pub mod place;
 pub mod power;
+pub mod quantize;
 pub mod reduce;
 pub mod rotary;
 pub mod select;

@@ -12,8 +12,9 @@ use num::E4M3;
 use crate::error::Error;
 use crate::error::Result;
 use crate::memory::{DeviceView, DeviceViewMut, same_length};
+use crate::ops::quantize::{QuantizedBlocks, QuantizedTiles};
 use crate::stream::Stream;
-use crate::tensor::{DType, Element};
+use crate::tensor::{DType, Element, Tensor, TensorError};
 
 use super::check::invalid;
 use super::epilogue::{Epilogue, Vector};
@@ -31,6 +32,8 @@ const OPERATION: &str = "BlockScaled::run";
 /// 8-bit numbers have little range: with a factor for each row and 128 elements of A, and one for each square
 /// of 128 of B, large and small parts of a matrix keep their digits. The tensor cores sum 128 products at a
 /// time, with few bits; those sums are added up in f32.
+///
+/// [`quantize`](crate::ops::quantize) makes operands and factors.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockScaled<'a> {
     /// Rows of A and C.
@@ -49,7 +52,31 @@ pub struct BlockScaled<'a> {
     pub factors_b: DeviceView<'a, f32>,
 }
 
-impl BlockScaled<'_> {
+impl<'a> BlockScaled<'a> {
+    /// The product of `[m, k]` with the transpose of `[n, k]`, or of `[groups, n, k]` for
+    /// [`run_grouped`](Self::run_grouped).
+    ///
+    /// # Errors
+    /// [`TensorError::Shape`] when both have other numbers of columns, or another number of dimensions than
+    /// [`quantize_tiles`](crate::ops::quantize::quantize_tiles) and
+    /// [`quantize_blocks`](crate::ops::quantize::quantize_blocks) give them, [`TensorError::DType`] and
+    /// [`TensorError::NotContiguous`] when they are not theirs.
+    pub fn new(a: &'a QuantizedTiles, b: &'a QuantizedBlocks) -> Result<Self> {
+        let shape = |what, of: &Tensor, wanted: String| {
+            let hint = "quantise matrices with the same number of columns";
+            TensorError::Shape { operation: "BlockScaled::new", what, got: of.shape().clone(), wanted, hint }
+        };
+        let &[m, k] = a.numbers.shape().sides() else {
+            return Err(shape("a", &a.numbers, "[m, k]".to_owned()).into());
+        };
+        let n = match *b.numbers.shape().sides() {
+            [n, columns] | [_, n, columns] if columns == k => n,
+            _ => return Err(shape("b", &b.numbers, format!("[n, {k}] or [groups, n, {k}]")).into()),
+        };
+        let (factors_a, factors_b) = (a.factors.as_view()?, b.factors.as_view()?);
+        Ok(BlockScaled { m, n, k, a: a.numbers.as_view()?, factors_a, b: b.numbers.as_view()?, factors_b })
+    }
+
     /// Queues the product into `c`: `[m, n]`, dense.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use ironwarp::ops::embedding::embedding_backward;
 use ironwarp::ops::fill::{arange, full, normal, uniform};
 use ironwarp::ops::index::{Indices, gather, scatter, scatter_add};
 use ironwarp::ops::loss::{LossFunction, PairLoss, losses};
+use ironwarp::ops::quantize::{quantize_blocks, quantize_tiles};
 use ironwarp::ops::reduce::{ReduceOp, argmax, reduce};
 use ironwarp::ops::rotary::{Positions, RotaryTables, rotary};
 use ironwarp::ops::row::Reduction;
@@ -39,6 +40,7 @@ pub fn stops() -> Vec<Stop> {
     for dtype in [DType::F32, DType::F16, DType::BF16] {
         let name = format!("embedding and dropout of {dtype}");
         stops.push(Stop::new(name, move |stream| training(stream, dtype)));
+        stops.push(Stop::new(format!("quantised {dtype}"), move |stream| quantised(stream, dtype)));
         let name = format!("losses and gradients of activations of {dtype}");
         stops.push(Stop::new(name, move |stream| gradients(stream, dtype)));
     }
@@ -232,6 +234,19 @@ fn gradients(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
                 kept.keep(stream, &gated(stream, function, order, &x)?)?;
                 kept.keep(stream, &gated_backward(stream, function, order, &x, &half)?)?;
             }
+        }
+    }
+    Ok(kept.0)
+}
+
+/// By tiles and blocks, of which the last are smaller; in vectors, and by elements.
+fn quantised(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
+    let mut kept = Kept::default();
+    for sides in [[150, 272], [150, 131]] {
+        let x = numbers_of(stream, 10, dtype, sides)?;
+        let (tiles, blocks) = (quantize_tiles(stream, &x)?, quantize_blocks(stream, &x)?);
+        for result in [&tiles.numbers, &tiles.factors, &blocks.numbers, &blocks.factors] {
+            kept.keep(stream, result)?;
         }
     }
     Ok(kept.0)
